@@ -326,13 +326,25 @@ COLUMNS = tuple(item.name for item in fields(Series))
 class LazyRecords(Sequence[Record]):
     """Records as columns, each made when it is asked for: a site goes through a hundred thousand, and needs few of them whole."""
 
-    def __init__(self, size: int, values: Callable[[str], Sequence[Any]], make: Callable[[int], Record]) -> None:
+    def __init__(
+        self,
+        size: int,
+        values: Callable[[str], Sequence[Any]],
+        make: Callable[[int], Record],
+        column: Callable[[str], Any] | None = None,
+    ) -> None:
         self._size, self._make = size, functools.cache(make)
-        # Without a reference to itself: the collector of garbage is at rest while a site is made.
-        self.values = read = functools.cache(values)
+        self.values = functools.cache(values)
         """Return a column's values."""
-        self.derived = functools.cache(lambda function, name: function(read(name)))
-        """Return a function of a column's values, computed once."""
+        self.column = functools.cache(column or values)
+        """Return a column as it was read: an array of pyarrow, or a list."""
+        self._derived: dict[tuple[Any, ...], Any] = {}
+
+    def derived(self, function: Callable[..., Any], *names: str) -> Any:
+        """Return a function of these records and of the names of columns, computed once."""
+        if (key := (function, *names)) not in self._derived:
+            self._derived[key] = function(self, *names)
+        return self._derived[key]
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "LazyRecords":

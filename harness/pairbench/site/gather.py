@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
-from pairbench.analyze.history.points import history, in_order
+from pairbench.analyze.history.points import by_case, history
 from pairbench.analyze.history.steps import COLUMNS as COUNTED
 from pairbench.analyze.history.trend import Asked, Trend, make_trends
 from pairbench.config import Config
@@ -374,12 +374,13 @@ class SiteReading:
             name, inputs = paths.run_page(*key), digest(rows, head, verdicts, site, named)
             if find(name, inputs) is None:
                 part = functools.partial(Part, name, inputs, site)
-                jobs.append(functools.partial(job, part, head, verdicts, records_of(table), named))
+                jobs.append(functools.partial(job, part, head, verdicts, table, named))
         yield from each(jobs)
 
     def _run(
-        self, head: RunHead, verdicts: RunVerdicts | None, records: LazyRecords, pages: tuple[tuple[str, str, str], ...]
+        self, head: RunHead, verdicts: RunVerdicts | None, table: Any, pages: tuple[tuple[str, str, str], ...]
     ) -> RunFacts:
+        records = from_table(table, Record)
         known = [(record, series) for record in records if (series := Series.of(record))]
         reasons = (record.throttle_reasons for record, _ in known)
         return RunFacts(
@@ -398,17 +399,9 @@ class SiteReading:
         )
 
     def _trends(self, key: tuple[str, str, str], records: LazyRecords) -> tuple[Trend, ...]:
-        cases: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        known: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        names = ("case", "mode", "implementation", "reason")
-        for place, (case, mode, name, reason) in enumerate(zip(*map(records.values, names), strict=True)):
-            if case is not None and mode is not None and reason != OUT_OF_BUDGET:
-                cases[case, mode].append(place)
-                known[case, mode].update(filter(None, (name,)))
         asked: list[Asked] = []
-        for (case, mode), places in sorted(cases.items()):
-            of_case = in_order(records, places)
-            for name in sorted(known[case, mode], key=lambda name: (name != BASELINE, name)):
+        for case, mode, names, of_case in by_case(records):
+            for name in sorted(names, key=lambda name: (name != BASELINE, name)):
                 series = Series(device_name=key[0], suite=key[1], case=case, implementation=name, mode=mode)
                 past = history(of_case, name)
                 asked.append((series, past, self._floors.get(series), self._accepted.get(series)))

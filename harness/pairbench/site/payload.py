@@ -15,7 +15,7 @@ from pairbench.analyze.history.trend import Trend
 from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.plain import plain
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import Record, Series
+from pairbench.model.record import Series
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.comparison_words import kernel_name, short_commit
 from pairbench.report.labels import case_labels
@@ -200,11 +200,10 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
     Series, cases, implementations, runs and kernels are named by their indices in the lists of the same name.
     """
     page = paths.operator_page(operator.device_name, operator.suite, operator.operator)
-    runs: dict[str, Record] = {}
+    runs: dict[str, list[Any]] = {}
     for points in (trend.points for trend in operator.trends):
-        for place, run_id in enumerate(points.values("run_id")):
-            if run_id not in runs:
-                runs[run_id] = points[place].record
+        for run_id, *row in zip(*map(points.values, ("run_id", "started_at", "commit", "dirty")), strict=True):
+            runs.setdefault(run_id, row)
     places = {run_id: place for place, run_id in enumerate(runs)}
     kernels: dict[str, int] = {}
     labels = case_labels(operator.series)
@@ -233,13 +232,13 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
         "roofline": _roofline(operator),
         "runs": [
             {
-                "id": record.run_id,
-                "at": shorten(record.started_at[:16].replace("T", " "), 16),
-                "commit": shorten(short_commit(record.commit, record.dirty), 20),
-                "url": commit_url(facts.repository, record.commit),
-                "href": paths.relative(page, paths.run_page(record.run_id, record.device_name)),
+                "id": run_id,
+                "at": shorten(started_at[:16].replace("T", " "), 16),
+                "commit": shorten(short_commit(commit, dirty), 20),
+                "url": commit_url(facts.repository, commit),
+                "href": paths.relative(page, paths.run_page(run_id, operator.device_name)),
             }
-            for record in runs.values()
+            for run_id, (started_at, commit, dirty) in runs.items()
         ],
         "kernels": [{"name": kernel_name(name, _KERNEL), "whole": shorten(name, _NAME)} for name in kernels],
     }

@@ -91,16 +91,24 @@ def records_of(table: pa.Table) -> LazyRecords:
     """Return a table as records that are made when they are asked for; a missing column has its default."""
     lacking, names = {item.name: item.default for item in fields(Record)}, table.column_names
 
-    @functools.cache
-    def values(name: str) -> Sequence[Any]:
+    def column(name: str) -> Any:
         if name not in names:
             return [lacking[name]] * table.num_rows
-        return list(_values(_HINTS[Record][name], python_values(table.column(name))))
+        chunks = table.column(name).chunks
+        return chunks[0] if len(chunks) == 1 else table.column(name).combine_chunks()
+
+    def values(name: str) -> Sequence[Any]:
+        return list(_values(_HINTS[Record][name], python_values(table.column(name)))) if name in names else column(name)
+
+    nested = [name for name in names if pa.types.is_nested(table.schema.field(name).type)]
 
     def make(place: int) -> Record:
-        return _row(Record, lacking | {name: values(name)[place] for name in names})
+        row = {name: records.column(name)[place].as_py() for name in names}
+        row |= {name: next(iter(_values(_HINTS[Record][name], [row[name]]))) for name in nested}
+        return _row(Record, lacking | row)
 
-    return LazyRecords(table.num_rows, values, make)
+    records = LazyRecords(table.num_rows, values, make, column)
+    return records
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:

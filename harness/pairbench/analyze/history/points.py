@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -16,7 +16,7 @@ from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange
 from pairbench.model.latency import CALL, DEVICE, ENDS, Latency
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import LazyRecords, Record
@@ -25,7 +25,6 @@ from pairbench.stats import Floats, Interval
 Places = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 Lines = tuple[Floats, Floats]  # the log latencies of a series and of its control
-_as_numbers = functools.partial(np.array, dtype=np.float64)
 _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
 
@@ -36,16 +35,29 @@ def _numbers(records: LazyRecords, name: str) -> Floats:
     return found
 
 
+def _as_numbers(records: LazyRecords, name: str) -> Floats:
+    column = records.column(name)
+    return np.array(column if isinstance(column, list) else column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
 def _codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
     """Return for each record the place of its text in a list of the column's texts, -1 for None; and that list, sorted."""
     found: tuple[Places, list[str]] = records.derived(_as_codes, name)
     return found
 
 
-def _as_codes(values: Sequence[str | None]) -> tuple[Places, list[str]]:
-    texts = sorted({value for value in values if value is not None})
-    places: dict[str | None, int] = {None: -1, **{text: place for place, text in enumerate(texts)}}
-    return np.array([places[value] for value in values], dtype=np.intp), texts
+def _as_codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
+    column = records.column(name)
+    if isinstance(column, list):
+        known, indices = column, np.arange(len(column))
+    else:
+        known, indices = [*column.dictionary.to_pylist(), None], column.indices.fill_null(-1).to_numpy()
+    used = np.flatnonzero(np.bincount(indices % len(known), minlength=len(known))).tolist() if len(known) else []
+    texts = sorted({known[place] for place in used} - {None})
+    places = {None: -1, **{text: place for place, text in enumerate(texts)}}
+    of_known = np.full(len(known), -1)
+    of_known[used] = [places[known[place]] for place in used]
+    return of_known[indices], texts
 
 
 class SeriesPoint(Value):
@@ -142,16 +154,21 @@ def _positive(values: Floats) -> Flags:
     return found
 
 
-def _is(records: LazyRecords, places: Places, name: str, text: str | None) -> Flags:
+def _is(records: LazyRecords, places: Places | slice, name: str, text: str | None) -> Flags:
     codes, texts = _codes(records, name)
     found: Flags = codes[places] == (texts.index(text) if text in texts else -2)
     return found
 
 
-def _medians(records: LazyRecords, places: Places, latency: Latency) -> Floats:
+def _medians(records: LazyRecords, places: Places | slice, latency: Latency) -> Floats:
     """Return the median latency of each record in ns; NaN unless it was measured and is a positive number."""
-    values = _numbers(records, latency.p50)[places]
-    return np.where(_positive(values) & _is(records, places, "status", Status.MEASURED), values, np.nan)
+    found: Floats = records.derived(_as_medians, latency.p50)[places]
+    return found
+
+
+def _as_medians(records: LazyRecords, name: str) -> Floats:
+    values = _numbers(records, name)
+    return np.where(_positive(values) & _is(records, slice(None), "status", Status.MEASURED), values, np.nan)
 
 
 class History(NamedTuple):
@@ -191,7 +208,7 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
         for name, number in sorted(others.items())
     ]
     own = own[(timers[own] < 0) | _is(records, own, "timer", timer)]
-    on_device, measured = _on_device(records, own), np.flatnonzero(~np.isnan(_results(records, own)))
+    on_device, measured = records.derived(_on_device)[own], np.flatnonzero(~np.isnan(records.derived(_results)[own]))
     clocks = np.where(on_device, _codes(records, "device_timer")[0][own], -2)
     latency = DEVICE if on_device[measured[-1:]].any() else CALL
     left = measured[clocks[measured] != clocks[measured[-1:]]]
@@ -223,33 +240,44 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     return History(points, timer, control if controls else None, tuple(notes), latency)
 
 
-def _on_device(records: LazyRecords, places: Places) -> Flags:
+def _on_device(records: LazyRecords) -> Flags:
     """Return which records have a device's latency as their result, as `result_of` says of one."""
-    found: Flags = ~_is(records, places, "device_kind", "cpu") & _positive(_numbers(records, DEVICE.p50)[places])
+    found: Flags = ~_is(records, slice(None), "device_kind", "cpu") & _positive(_numbers(records, DEVICE.p50))
     return found
 
 
-def _results(records: LazyRecords, places: Places) -> Floats:
+def _results(records: LazyRecords) -> Floats:
     """Return the median of the latency that is each record's result; NaN where it was not measured."""
-    of_device, of_call = (_medians(records, places, latency) for latency in (DEVICE, CALL))
-    return np.where(_on_device(records, places), of_device, of_call)
+    of_device, of_call = (_medians(records, slice(None), latency) for latency in (DEVICE, CALL))
+    return np.where(records.derived(_on_device), of_device, of_call)
 
 
-def in_order(records: Iterable[Record], places: Sequence[int] | None = None) -> InOrder:
+def by_case(records: LazyRecords) -> Iterator[tuple[str, str, list[str], InOrder]]:
+    """Yield case and mode, the names of its implementations, and its records in order, without those that a run had no time for."""
+    columns = [_codes(records, name) for name in ("case", "mode", "implementation")]
+    (cases, modes, names), texts = zip(*columns, strict=True)
+    here = np.flatnonzero((cases >= 0) & (modes >= 0) & ~_is(records, slice(None), "reason", OUT_OF_BUDGET))
+    here = here[np.lexsort((here, modes[here], cases[here]))]
+    starts = np.flatnonzero(np.diff(cases[here], prepend=-1) | np.diff(modes[here], prepend=-1))
+    for places in np.split(here, starts[1:]):
+        if len(places):
+            used = np.unique(names[places][names[places] >= 0]).tolist()
+            case, mode = texts[0][cases[places[0]]], texts[1][modes[places[0]]]
+            yield case, mode, [texts[2][code] for code in used], in_order(records, places)
+
+
+def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder:
     """Return the records of a case, which are all, or those at some places, in the order of time."""
     whole = records if isinstance(records, LazyRecords) else LazyRecords.of(records)
-    here = np.arange(len(whole)) if places is None else np.array(places)
+    here = np.arange(len(whole)) if places is None else places
     runs, devices, names = (_codes(whole, name)[0] for name in ("run_id", "device_uuid", "implementation"))
-    keys = zip(runs[here].tolist(), devices[here].tolist(), names[here].tolist(), strict=True)
-    by_run: dict[tuple[int, ...], int] = {}
-    again, results = set(), _results(whole, here)
-    for at, key in enumerate(keys):
-        if key in by_run:
-            again.add(key[0])
-        # Of a run that was stored twice, the record with a value.
-        if key not in by_run or math.isnan(results[by_run[key]]):
-            by_run[key] = at
-    once = here[np.array(list(by_run.values()), dtype=np.intp)]
+    # Of a run that was stored twice, the first record with a value; without any, the last.
+    missing, at = np.isnan(whole.derived(_results)[here]), np.arange(len(here))
+    keys = np.stack([runs[here], devices[here], names[here]])
+    best = np.lexsort((np.where(missing, -at, at), missing, *keys))
+    later = ~np.any(np.diff(keys[:, best], axis=1, prepend=-2), axis=0)
+    again = set(runs[here[best[later]]].tolist())
+    once = here[np.sort(best[~later])]
     order = np.lexsort((devices[once], runs[once], _began(whole, once)))
     return InOrder(whole, _filled_in(whole, once[order]), len(again))
 
@@ -277,8 +305,9 @@ def _moments(records: LazyRecords, places: Places, name: str) -> Floats:
     return np.where(np.isnan(found), -math.inf, found) if name == "commit_at" else found
 
 
-def _as_moments(values: Sequence[str | None]) -> Floats:
-    return np.array([moment_of(value) for value in values], dtype=np.float64)
+def _as_moments(records: LazyRecords, name: str) -> Floats:
+    codes, texts = _codes(records, name)
+    return np.array([*map(moment_of, texts), None], dtype=np.float64)[codes]
 
 
 def _began(records: LazyRecords, places: Places) -> Floats:
@@ -304,7 +333,7 @@ def _control(of_case: InOrder, implementation: str) -> str | None:
         return BASELINE
     records, ordered, _ = of_case
     codes, names = _codes(records, "implementation")
-    measured = codes[ordered[~np.isnan(_results(records, ordered))]]
+    measured = codes[ordered[~np.isnan(records.derived(_results)[ordered])]]
     variants = Counter(names[code] for code in measured.tolist() if code >= 0 and names[code] != BASELINE)
     return min(variants, key=lambda name: (-variants[name], name), default=None)
 
