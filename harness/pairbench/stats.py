@@ -83,14 +83,14 @@ def rounded(lines: ArrayLike, digits: int) -> list[list[float | None]]:
     # A quotient of a whole number and a power of ten below 1e23 is that double.
     below, above = 10.0 ** np.maximum(after, 0), 10.0 ** np.maximum(-after, 0)
     found = np.where(usual & (numbers != np.trunc(numbers)), np.rint(numbers * below / above) / below * above, numbers)
-    for place in np.argwhere(~usual & np.isfinite(numbers) & (numbers != np.trunc(numbers))).tolist():
-        found[*place] = float(f"{numbers[*place]:.{digits - 1}e}")
+    for row, place in np.argwhere(~usual & np.isfinite(numbers) & (numbers != np.trunc(numbers))).tolist():
+        found[row, place] = float(f"{numbers[row, place]:.{digits - 1}e}")
     rows: list[list[Any]] = found.tolist()
     for row, place in np.argwhere(found == np.trunc(found)).tolist():
         value = rows[row][place]
         rows[row][place] = int(value) if math.isfinite(value) else None
-    for place in np.flatnonzero(np.isnan(found).any(axis=1)).tolist():
-        rows[place] = [value if value == value else None for value in rows[place]]
+    for row in np.flatnonzero(np.isnan(found).any(axis=1)).tolist():
+        rows[row] = [None if math.isnan(value or 0.0) else value for value in rows[row]]
     return rows
 
 

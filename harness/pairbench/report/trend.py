@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.history.points import Move, SeriesPoint
+from pairbench.analyze.history.moves import Move
+from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.steps import STATUS
 from pairbench.analyze.history.trend import Level, Trend
 from pairbench.model.latency import ENDS

@@ -194,10 +194,8 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     if cache.find(_WHOLE, digest(inputs, [about_of(config, suite) for suite in suites])) is not None:
         return replace(publish(options.folder, cache.unchanged()), problems=problems)
     try:
-        stamps = {path: stamp for path, *stamp in files}
-        reading = SiteReading(
-            config, repository=address, last=options.last, options=options.store_options, stamps=stamps
-        )
+        stamps, shown = {path: stamp for path, *stamp in files}, options.store_options
+        reading = SiteReading(config, repository=address, last=options.last, options=shown, stamps=stamps, begin=_begin)
     except EmptyStoreError as error:
         kept, missed = read_breakdowns(store)
         known: dict[str, Any] = {"problems": missed, "breakdowns": tuple(map(head_of, kept))}

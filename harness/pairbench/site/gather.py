@@ -63,6 +63,18 @@ def one_by_one(jobs: Jobs) -> Iterator[Any]:
 Samples = Mapping[str, Mapping[Series, LatencySamples]]  # by run
 
 
+def _newest_compared(comparer: Comparer) -> dict[str, Sequence[Change]]:
+    """Return what comparisons of the newest run of each device model say, by run."""
+    newest: dict[str, str] = {}
+    for head in comparer.index.first(_COMPARED, lambda head: head.confirms is None):
+        newest |= {device: head.run_id for device in head.devices if device not in newest}
+    changes: dict[str, Sequence[Change]] = {}
+    for run_id in sorted(set(newest.values())):
+        with contextlib.suppress(StoreError):
+            changes[run_id] = comparer.compare(current=run_id).comparison.changes
+    return changes
+
+
 def compared(judge: Judge, heads: Iterable[RunHead], newest: Mapping[Series, str]) -> defaultdict[Series, list[Change]]:
     """Return the changes of each series, the oldest run first, that comparisons of the newest runs found: regressions, and those of its newest run."""
     confirms = {head.run_id: head.confirms for head in heads}
@@ -183,10 +195,18 @@ class SiteReading:
         last: int | None = None,
         options: tuple[str, ...] = (),
         stamps: Mapping[str, object] = MappingProxyType({}),
+        begin: Callable[[Callable[[], Any]], Callable[[], Any]] = lambda work: work,
     ) -> None:
-        """Read a store; `stamps` has for the path of each file a value that changes with its content."""
+        """Read a store; `stamps` has for the path of each file a value that changes with its content.
+
+        `begin` begins work in another process, and returns the function that waits for its result.
+        """
         self.about = functools.cache(functools.partial(about_of, config))
         self._store = replace(store_of(config), tables=Held(math.inf))
+        comparer = Comparer.open(config, store=self._store)
+        newest_compared = functools.partial(_newest_compared, comparer)
+        # A forked process must not use a connection to a store.
+        early = functools.cache(begin(newest_compared) if self._store.is_local else newest_compared)
         self._whole = WholeStore(self._store, {*_TREND, *_RUN}, last=last)
         self._stamps = {run_id: [stamps.get(path) for path in paths] for run_id, paths in self._whole.paths.items()}
         self._heads: dict[RunKey, RunHead] = {}
@@ -211,8 +231,9 @@ class SiteReading:
             whole, missed = reader.read_records(self._store, [run_id])
             problems += missed
             self._newest |= {its: one for one in whole if (its := Series.of(one)) and newest.get(its) == run_id}
-        comparer = Comparer.open(config, store=self._store)
-        judge = functools.cache(lambda run_id: comparer.compare(current=run_id).comparison.changes)
+        judge = functools.cache(
+            lambda run_id: early().get(run_id) or comparer.compare(current=run_id).comparison.changes
+        )
         self._changes = compared(judge, self._heads.values(), newest)
         beside, self.verdicts = judged(judge, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)

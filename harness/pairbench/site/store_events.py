@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from pairbench.analyze.history.points import lines_of
+from pairbench.analyze.history.moves import lines_of
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome, Policy
 from pairbench.model.record import Series

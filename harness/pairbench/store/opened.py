@@ -286,10 +286,10 @@ def read_errors(place: StoreLocation, path: str) -> Iterator[None]:
 
 
 def _open(content: pa.Buffer, wanted: Sequence[str], metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    try:
-        # Texts repeat; left as they lie in the file, they take half the time to read.
-        file = pa.BufferReader(content)
-        return pq.ParquetFile(file, metadata=metadata, read_dictionary=wanted, page_checksum_verification=True)
-    except KeyError:  # a file without one of them: older, or foreign
-        known = set(_open(content, (), metadata).metadata.schema.names)
-        return _open(content, [name for name in wanted if name in known], metadata)
+    """Open a file whose columns of the wanted names, as far as it has them, are decoded as dictionaries."""
+    metadata = metadata or pq.read_metadata(pa.BufferReader(content))
+    known = set(metadata.schema.names)
+    # Texts repeat; left as they lie in the file, they take half the time to read.
+    texts = [name for name in wanted if "." in name or name in known]
+    file = pa.BufferReader(content)
+    return pq.ParquetFile(file, metadata=metadata, read_dictionary=texts, page_checksum_verification=True)

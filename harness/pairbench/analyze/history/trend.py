@@ -18,15 +18,11 @@ from pairbench.analyze.compare.exact import AcceptedLevel, failing_since
 from pairbench.analyze.compare.exact import bad as is_bad
 from pairbench.analyze.compare.rounds import latency_of_runs
 from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, Found, clean, finite, searched
-from pairbench.analyze.history.points import (
-    History,
+from pairbench.analyze.history.moves import (
     Lines,
     Move,
-    Points,
     breaks_of,
     cause_of,
-    history,
-    in_order,
     lines_of,
     median_level,
     moves_of,
@@ -34,6 +30,7 @@ from pairbench.analyze.history.points import (
     stretches_of,
     without_drift,
 )
+from pairbench.analyze.history.points import History, Points, history, in_order
 from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Verdict
 from pairbench.model.latency import CALL, Latency
