@@ -79,10 +79,11 @@ def rounded(lines: ArrayLike, digits: int) -> list[list[float | None]]:
     numbers = np.asarray(lines, dtype=np.float64)
     sizes = np.abs(numbers)
     usual = (sizes >= 1e-12) & (sizes <= 1e12)
-    after = digits - 1 - np.floor(np.log10(np.where(usual, sizes, 1.0)))
+    tame = np.where(usual, numbers, 1.0)
+    after = digits - 1 - np.floor(np.log10(np.abs(tame)))
     # A quotient of a whole number and a power of ten below 1e23 is that double.
     below, above = 10.0 ** np.maximum(after, 0), 10.0 ** np.maximum(-after, 0)
-    found = np.where(usual & (numbers != np.trunc(numbers)), np.rint(numbers * below / above) / below * above, numbers)
+    found = np.where(usual & (numbers != np.trunc(numbers)), np.rint(tame * below / above) / below * above, numbers)
     for row, place in np.argwhere(~usual & np.isfinite(numbers) & (numbers != np.trunc(numbers))).tolist():
         found[row, place] = float(f"{numbers[row, place]:.{digits - 1}e}")
     rows: list[list[Any]] = found.tolist()

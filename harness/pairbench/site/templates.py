@@ -191,7 +191,9 @@ def environment(templates: Path) -> Environment:
         compiled.mkdir(exist_ok=True)
     made = Environment(
         loader=FunctionLoader(lambda name: _unindented(templates, name)),
-        bytecode_cache=FileSystemBytecodeCache(str(compiled)) if os.access(compiled, os.W_OK) else None,
+        bytecode_cache=FileSystemBytecodeCache(str(compiled))
+        if compiled.is_dir() and os.access(compiled, os.W_OK)
+        else None,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -291,5 +291,18 @@ def test_a_name_that_is_not_known_fails(tmp_path: Path) -> None:
         render(environment(tmp_path), "page.html.j2", "page.html", made.empty())
 
 
+def test_compiled_templates_are_kept_beside_them_where_that_is_possible(tmp_path: Path) -> None:
+    for folder, is_kept in ((tmp_path / "kept", True), (tmp_path / "not", False)):
+        folder.mkdir()
+        (folder / "page.html.j2").write_text("text")
+        if not is_kept:  # as in a folder that cannot be written
+            (folder / "__pycache__").write_text("")
+        assert render(environment(folder), "page.html.j2", "page.html", made.empty()).content == b"text"
+        assert (folder / "__pycache__").is_dir() == is_kept
+        (folder / "page.html.j2").write_text("new")
+        made_anew = environment.__wrapped__(folder)
+        assert render(made_anew, "page.html.j2", "page.html", made.empty()).content == b"new"
+
+
 def test_a_build_gives_the_same_bytes_again() -> None:
     assert build(made.site(), [made.run()]) == build(made.site(), [made.run()])

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairbench.site.payload import fields, figures, grouped, run_payload, script
+from pairbench.stats import rounded
 from tests.report.site import made
 from tests.report.site.reading import value_of
 
@@ -51,6 +52,14 @@ def test_figures(value: float | None, digits: int, told: float | None) -> None:
 def test_figures_are_near(value: float, digits: int) -> None:
     told = figures(value, digits)
     assert told is not None and math.isclose(told, value, rel_tol=0.5 * 10.0 ** (1 - digits) * (1 + 1e-9))
+
+
+@given(st.lists(st.floats(), min_size=3, max_size=3), st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3))
+def test_rows_are_rounded_as_single_figures_are(row: list[float], usual: list[float]) -> None:
+    rows = [row, usual, [math.nan] * 3, [1e300, 2.0, 1e-300]]
+    for told, expected in zip(rounded(rows, 4), [[figures(value, 4) for value in one] for one in rows], strict=True):
+        assert [value is None for value in told] == [value is None for value in expected]
+        assert told == pytest.approx(expected, rel=1.1e-3)
 
 
 def test_a_run_as_columns_with_what_lasts_of_its_environment() -> None:
