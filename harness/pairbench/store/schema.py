@@ -90,7 +90,9 @@ def from_table(table: pa.Table, row_type: type[Row]) -> tuple[Row, ...]:
 def records_of(table: pa.Table) -> LazyRecords:
     """Return a table as records that are made when they are asked for; a missing column has its default."""
     lacking, names = {item.name: item.default for item in fields(Record)}, table.column_names
+    nested = [name for name in names if pa.types.is_nested(table.schema.field(name).type)]
 
+    @functools.cache
     def column(name: str) -> Any:
         if name not in names:
             return [lacking[name]] * table.num_rows
@@ -100,15 +102,13 @@ def records_of(table: pa.Table) -> LazyRecords:
     def values(name: str) -> Sequence[Any]:
         return list(_values(_HINTS[Record][name], python_values(table.column(name)))) if name in names else column(name)
 
-    nested = [name for name in names if pa.types.is_nested(table.schema.field(name).type)]
-
     def make(place: int) -> Record:
-        row = {name: records.column(name)[place].as_py() for name in names}
+        row = {name: column(name)[place].as_py() for name in names}
         row |= {name: next(iter(_values(_HINTS[Record][name], [row[name]]))) for name in nested}
         return _row(Record, lacking | row)
 
-    records = LazyRecords(table.num_rows, values, make, column)
-    return records
+    # None of these refers to the records: the collector of garbage is at rest while a site is made.
+    return LazyRecords(table.num_rows, values, make, column)
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
