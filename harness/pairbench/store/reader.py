@@ -50,6 +50,12 @@ def read_frame(
     return Reading(_with_strings(table).to_pandas(split_blocks=True), problems)
 
 
+def read_columns(store: Store, columns: Names, *, run_ids: Names = None) -> Reading[dict[str, list[Any]]]:
+    """Return columns of records as Python's values, oldest run first; in a frame a text of each row would be an object of its own."""
+    table, problems = _read(StoreLocation.of(store), "records", columns=columns, run_ids=run_ids)
+    return Reading({name: python_values(table.column(name)) for name in table.column_names}, problems)
+
+
 def read_run(store: Store, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
     """Return the records of a run; `latest`, its id, or the beginning of its id where that is unique."""
     place = StoreLocation.of(store)

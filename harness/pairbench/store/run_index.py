@@ -14,7 +14,7 @@ from pairbench.model.text import redacted
 from pairbench.store.compacted import Files
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
-from pairbench.store.reader import Names, read_distinct, read_frame, read_records
+from pairbench.store.reader import Names, read_columns, read_distinct, read_records
 from pairbench.store.reading import dataset_files
 
 _COLUMNS = ("run_id", "confirms", "started_at", "commit", "branch", "dirty", "device_name", "mode")
@@ -123,9 +123,9 @@ class RunIndex:
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
         run_ids = {name for head in heads for name in head.names}
-        frame, problems = read_frame(self.place, columns=columns, run_ids=run_ids)
+        rows, problems = read_columns(self.place, columns, run_ids=run_ids)
         self._tell(problems)
-        return {name: frame[name].tolist() for name in columns}
+        return rows
 
     def _files_of(self, heads: Iterable[IndexedRun]) -> Files:
         return self._files.of_runs({name for head in heads for name in head.names})
