@@ -277,6 +277,7 @@ class SiteReading:
             return facts.contribution, make(part(facts))
 
         sampled, needed = set(stored_files(self._store, "samples").run_ids), set[str]()
+        digests = {key: digest(head) for key, head in self._heads.items()}  # a page has those of hundreds of runs
         for key, table in self._whole.tables(OPERATOR, _TREND):
             device_name, suite, operator = key
             if not (own := self._series[key]):
@@ -289,11 +290,11 @@ class SiteReading:
             mine = tuple(one for one in breakdowns if (one.device_name, one.suite, one.operator) == key)
             site = replace(self.facts, runs=tuple(heads), beside={}, problems=(), breakdowns=mine or breakdowns[:1])
             elsewhere = tuple(sorted(self._devices[suite, operator] - {device_name}))
-            of_each = (self._newest, self._changes, self._accepted, self._floors)
-            values = [[held.get(series) for held in of_each] for series in own]
+            of_series = [[held.get(series) for held in (self._changes, self._accepted, self._floors)] for series in own]
             with_samples = sorted(sampled.intersection(one.run_id for one in map(self._newest.get, own) if one))
             name = paths.operator_page(*key)
-            inputs = digest(rows, described, values, with_samples, site, elsewhere)
+            of_heads = [digests[head.run_id, device_name] for head in heads]
+            inputs = digest(rows, described, of_series, with_samples, replace(site, runs=()), of_heads, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
                 part, records = functools.partial(Part, name, inputs, site), records_of(table)
