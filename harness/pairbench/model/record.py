@@ -336,7 +336,7 @@ class LazyRecords(Sequence[Record]):
         self._size, self._make = size, functools.cache(make)
         self.values = functools.cache(values)
         """Return a column's values."""
-        self.column = column or self.values
+        self.column: Callable[[str], Any] = column or self.values
         """Return a column as it was read: an array of pyarrow, or a list."""
         self._derived: dict[tuple[Any, ...], Any] = {}
 
