@@ -72,9 +72,9 @@ def row_medians(values: Floats) -> Floats:
 
 
 def rounded(lines: ArrayLike, digits: int) -> list[list[float | None]]:
-    """Return rows of numbers, each to so many significant digits as the double nearest to its decimal number.
+    """Return rows of numbers with so many significant digits each, whole ones as `int`, and None for NaN and infinities.
 
-    Whole numbers are whole, and what is no finite number is None; a tie may go either way.
+    Each is the double nearest to its decimal number; a tie may go either way.
     """
     numbers = np.asarray(lines, dtype=np.float64)
     sizes = np.abs(numbers)

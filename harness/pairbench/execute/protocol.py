@@ -255,7 +255,7 @@ class TimedEntry(Value):
     kept: tuple[int, ...]
     """Number of the set of values, for each output that was kept."""
     began_on_new: bool
-    """Whether the first sample was on values that no call had seen, and its output was kept."""
+    """Whether the inputs of the first sample had values that no call had seen before, and a copy of its output was kept."""
     captures: int = 0
     """Number of captures whose replays were timed."""
 
@@ -348,7 +348,7 @@ class InputsMade(Value):
 
 
 def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) -> list["Ended"]:
-    """Return the ends of a case's entries whose baseline ended."""
+    """Return the ends of all entries of a case whose baseline failed: variants are skipped."""
     why = f"nothing to verify against: the baseline {status} ({reason})"
     return [
         Ended(entry=entry, status=status, reason=reason)

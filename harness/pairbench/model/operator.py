@@ -88,8 +88,8 @@ class Variant(_Declared):
     builds_on: str = ""
     """Name of an earlier variant that this one extends by one step, whose gain is then shown by itself; empty for none."""
     consumes: tuple[str, ...] = ()
-    """Inputs that a call may overwrite, in the forward or the backward pass. It has copies of its own of them, which are restored before each
-    call, outside of the clock; what a call leaves in them is not judged. `output gradient` stands for the gradients of the outputs, and
+    """Inputs that a call may overwrite, in the forward or the backward pass. The variant gets its own copies of these inputs, which are restored
+    before each call, outside of the clock; their values after a call are not judged. `output gradient` stands for the gradients of the outputs, and
     `saved tensors` for what the forward has saved beside its inputs: no graph is gone through twice then."""
     kind: str = ""
     """`library` for what one would use instead of an own kernel: PyTorch's own function, its compiler, or another package. The other variants

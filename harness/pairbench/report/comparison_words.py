@@ -78,7 +78,7 @@ def name(series: Series) -> str:
 
 
 def metric(judgement: Judgement, *, of: Change) -> str:
-    """Return a metric for readers: P50 and P95 are of the latency that decides the change, others have their full names."""
+    """Return the name of a metric for readers: P50 or P95 for the latency that decides the change, for others the full name."""
     column = judgement.metric
     deciding = of.p50.metric if of.p50 else ""
     if deciding and column in (deciding, deciding.replace("p50", "p95")):

@@ -34,7 +34,7 @@ class MoveLife(NamedTuple):
 
 
 def lives_of(trend: Trend, policy: Policy = DEFAULT) -> tuple[MoveLife, ...]:
-    """Return the moves of a series with what became of them, oldest first.
+    """Return the moves of a series, oldest first, each with the run in which it ended, if it did.
 
     A move of the control alone is left out, for the control's own series tells of it. So is one that does nothing but take an
     earlier one back, which is that one's end; a gain of the code's that is lost again is a regression, though.

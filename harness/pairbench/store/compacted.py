@@ -361,7 +361,7 @@ def tidy(place: StoreLocation, files: Iterable[RunFile]) -> None:
 
 
 def sound_rows(place: StoreLocation, path: str) -> dict[str, int]:
-    """Return the number of rows of each run in a file, which is verified whole; none of a damaged file."""
+    """Read a whole file, and return the number of rows of each run in it; empty for a damaged file."""
     (file,) = run_files([path])
     with suppress(*BROKEN):
         opened = open_file(place, file, path[len(place.root) + 1 :].partition("/")[0])

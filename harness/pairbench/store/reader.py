@@ -51,7 +51,8 @@ def read_frame(
 
 
 def read_columns(store: Store, columns: Names, *, run_ids: Names = None) -> Reading[dict[str, list[Any]]]:
-    """Return columns of records as Python's values, oldest run first; in a frame a text of each row would be an object of its own."""
+    """Return columns of records as lists, oldest run first."""
+    # A frame would have an object for each row's text.
     table, problems = _read(StoreLocation.of(store), "records", columns=columns, run_ids=run_ids)
     return Reading({name: python_values(table.column(name)) for name in table.column_names}, problems)
 

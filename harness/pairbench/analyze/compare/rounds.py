@@ -69,7 +69,7 @@ class MeasuredSides(Value):
 
     @functools.cached_property
     def latency(self) -> Latency:
-        """The latency by which the records are compared: the device's if all have it from one clock."""
+        """The latency by which the records are compared: the device's where all records have it and one timer took it, else the call's."""
         known = (*self.reference, *self.current)
         of_device = all(result_of(record) is DEVICE for record in known)
         return DEVICE if of_device and len({record.device_timer for record in known}) == 1 else CALL
@@ -88,7 +88,7 @@ def usable(record: Record) -> bool:
 
 
 def is_median(metric: str) -> bool:
-    """Return whether a metric is one of the two medians by which a series gets its verdict."""
+    """Return whether a metric is the median latency of the device or of the call: a series gets its verdict by one of them."""
     return metric in (DEVICE.p50, CALL.p50)
 
 

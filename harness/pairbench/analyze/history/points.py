@@ -59,7 +59,7 @@ def _as_codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
 class SeriesPoint(Value):
     record: Record
     control: Record | None
-    """The record of the control of the same run on the same device; None where there is none."""
+    """The control's record in the same run and on the same device; None where the control has none there."""
     part: int
     """The number of the run's part, from 0; a new part begins with each change of the definition."""
     latency: Latency = CALL
@@ -157,7 +157,7 @@ def _is(records: LazyRecords, places: Places | slice, name: str, text: str | Non
 
 
 def _medians(records: LazyRecords, places: Places | slice, latency: Latency) -> Floats:
-    """Return the median latency of each record in ns; NaN unless it was measured and is a positive number."""
+    """Return the median latency of each record in ns, NaN for a record that was not measured or has no positive one."""
     found: Floats = records.derived(_as_medians, latency.p50)[places]
     return found
 

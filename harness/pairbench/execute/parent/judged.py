@@ -107,7 +107,7 @@ class OutsideClock:
         return dataclasses.replace(told, entries=entries, alone_ns=alone_ns)
 
     def check_calls(self, told: protocol.TimedCase, *, plain: bool) -> None:
-        """Raise a ClocksDisagreeError where reported calls do not explain their turns; `plain` says that nothing long comes before a call."""
+        """Raise a ClocksDisagreeError where the reported latencies do not add up to the time of their turns; `plain` is False where work outside the clock, such as restoring inputs, comes before a call."""
         count = len(told.entries)
         beyond: dict[int, float] = {}
         for place, entry in enumerate(told.entries):

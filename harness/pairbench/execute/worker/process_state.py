@@ -240,7 +240,8 @@ def _compiler_settings() -> Settings:
 
 
 def _touched(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that may have been given a value: context variables that are not in the context have none. To read each takes five times as long."""
+    """Yield the settings that may have been given a value."""
+    # A context variable that is not in the context has none; to read all of them takes five times as long.
     context = copy_context()
     for key, entry in config.items():
         override = entry.user_override
