@@ -380,6 +380,8 @@ class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
     judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
+    settle: Callable[[], object] = staticmethod(lambda: None)
+    """Called before anything is timed: returns once this process does nothing else."""
 
     def __init__(
         self,

@@ -243,16 +243,18 @@ class DeviceSession:
         states = list(states)
         random.Random(self._context.settings.seed * 1000 + number).shuffle(states)
         meter = LoadMeter()
-        for state in states:
-            self._begin(name, state)
-            began = time.monotonic()
-            sparing = self.judging_s() > _JUDGING * (began - self._began)
-            time_case(state, workers, len(state.rounds), sparing=sparing)
-            self.round_s[state] = time.monotonic() - began
-            state.spent_s += self.round_s[state]
-            self._report(state, state.ended)
-            self.hold(state)
-            self._observer.stepped(self._device)
+        with ThreadPoolExecutor(1) as thread:
+            for state in states:
+                self._begin(name, state)
+                began = time.monotonic()
+                sparing = self.judging_s() > _JUDGING * (began - self._began)
+                time_case(state, workers, len(state.rounds), sparing=sparing)
+                self.round_s[state] = time.monotonic() - began
+                state.spent_s += self.round_s[state]
+                self._report(state, state.ended)
+                workers.settle = thread.submit(self.hold, state).result  # while the worker makes the next case ready
+                self._observer.stepped(self._device)
+            workers.settle()
         self.foreign_cores.append(meter.foreign_cores())
 
     def hold(self, state: CaseState) -> None:

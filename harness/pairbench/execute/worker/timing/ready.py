@@ -20,7 +20,7 @@ from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
-from pairbench.execute.worker.guard import guarded
+from pairbench.execute.worker.guard import guarded, look_once, looks_each
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import Exported, export, readable
 from pairbench.execute.worker.process_state import pinned
@@ -128,6 +128,7 @@ def make_ready(
         lambda: refill(inputs, build_inputs(operator, job.case, device, SEEDS[0], like=inputs)),
     )
     timer: timers.Timer = timers.CudaTimer(device) if device.type == "cuda" else timers.HostTimer()
+    looks = looks_each(job)
     calls: dict[Entry, Call] = {}
     timed: dict[Entry, Timed] = {}
     if device.type == "cuda":
@@ -157,7 +158,7 @@ def make_ready(
                 copied=_export_where_room if job.outside else copy_where_room,
             )
 
-        made = guarded(job, index, heartbeat, step)
+        made = guarded(job, index, heartbeat, step, looks=looks)
         if isinstance(made, Ended):
             yield made
         else:
@@ -165,6 +166,8 @@ def make_ready(
     replays: dict[Entry, Replay | Rotation] = {}
     if device.type == "cuda":
         replays = yield from _capture(job, calls, inputs, heartbeat, first_calls)
+    if not looks:
+        look_once()
     for entry, call in calls.items():
         if isinstance(timer, timers.CudaTimer) and entry.mode != "graph":  # those of a graph are the timer's own
             timed[entry].device_clock = clock = timers.DeviceClock(timer, call.run, call.reset)
@@ -212,8 +215,9 @@ def _capture(
     for index, entry in enumerate(job.entries):
         if entry not in calls or entry.mode == "graph" or entry not in job.capturable:
             continue
-        replay = guarded(job, index, heartbeat, lambda call=calls[entry]: _replay(call, pool))  # type: ignore[misc]
-        ended = guarded(job, index, heartbeat, first_calls.look)
+        capture = functools.partial(_replay, calls[entry], pool)
+        replay = guarded(job, index, heartbeat, capture, looks=looks_each(job))
+        ended = guarded(job, index, heartbeat, first_calls.look, looks=looks_each(job))
         if ended is not None:
             del calls[entry]
             yield ended

@@ -1,0 +1,82 @@
+"""Replaced values are looked for once behind the steps of several entries, and no innocent entry is charged with them."""
+
+import mmap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pairbench.execute.heartbeat import SIZE, Heartbeat
+from pairbench.execute.protocol import Ended, TimeCase
+from pairbench.execute.worker import trusted
+from pairbench.execute.worker.faults import UnnamedError
+from pairbench.execute.worker.guard import guarded, look_once, looks_each
+from tests.execute.made import declare, job_of
+
+
+@pytest.fixture(autouse=True)
+def _untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(trusted, "_tampered", [])
+    equal = torch.equal
+    yield
+    torch.equal = equal
+    torch.set_num_threads(_THREADS)
+
+
+_THREADS = torch.get_num_threads()
+
+
+def replaces() -> str:
+    torch.equal = min
+    return "done"
+
+
+def raises() -> str:
+    raise ValueError("no")
+
+
+def changes_a_flag() -> str:
+    torch.set_num_threads(_THREADS + 1)
+    return "done"
+
+
+def time_job(entries: int, *, outside: bool = True) -> TimeCase:
+    names = ("baseline", "v", "w", "x")[:entries]
+    job: TimeCase = job_of(TimeCase, declare(), *names, round=0, earlier_ns=(), capturable=(), outside=outside)
+    return job
+
+
+def guard(step: Callable[[], Any], *, looks: bool = False) -> Any:
+    return guarded(time_job(4), 1, Heartbeat(mmap.mmap(-1, SIZE)), step, looks=looks)
+
+
+def test_a_look_behind_several_steps_finds_what_one_of_them_has_replaced_and_restores_it() -> None:
+    assert guard(replaces) == "done"
+    with pytest.raises(UnnamedError, match=r"one of the implementations replaces torch\.equal"):
+        look_once()
+    assert torch.equal is not min
+    look_once()
+
+
+@pytest.mark.parametrize("step", [raises, changes_a_flag])
+def test_an_entry_that_fails_is_not_charged_if_another_may_be_why(step: Callable[[], Any]) -> None:
+    assert isinstance(guard(step), Ended)  # nothing is replaced
+    guard(replaces)
+    with pytest.raises(UnnamedError, match=r"replaces torch\.equal"):
+        guard(step)
+
+
+def test_a_look_behind_each_step_names_the_entry() -> None:
+    ended = guard(replaces, looks=True)
+    assert isinstance(ended, Ended) and ended.reason.startswith("replaces torch.equal")
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [(time_job(4), False), (time_job(2), True), (time_job(4, outside=False), True)],
+)
+def test_few_entries_and_cases_that_are_judged_where_they_run_are_looked_at_one_by_one(
+    job: TimeCase, expected: bool
+) -> None:
+    assert looks_each(job) is expected
