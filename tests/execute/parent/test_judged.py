@@ -81,7 +81,7 @@ class Process:
 
 
 def results(worker: Process, judge: Process, job: Any) -> list[Any]:
-    return list(judged_results(worker, judge, job, lambda: None))  # type: ignore[arg-type]
+    return list(judged_results(worker, judge, job, LoadMeter))  # type: ignore[arg-type]
 
 
 def says(*messages: Any) -> Process:
@@ -310,6 +310,10 @@ def test_a_case_that_ends_while_it_is_judged_leaves_no_judge_in_the_middle() -> 
 def test_this_process_is_at_rest_before_anything_is_timed() -> None:
     at = list[str]()
 
+    def settle() -> LoadMeter:
+        at.append("settle")
+        return LoadMeter()
+
     def asks(job: Any) -> Iterator[Any]:
         at.append(type(job).__name__)
         yield from [Alone(latency_ns=(5.0,) * 9, plain=True)] if isinstance(job, TimeAlone) else []
@@ -320,8 +324,8 @@ def test_this_process_is_at_rest_before_anything_is_timed() -> None:
             yield message
             at.append(f"after {type(message).__name__}")
 
-    list(judged_results(Process(times), Process(asks), TIME, lambda: at.append("settle")))  # type: ignore[arg-type]
-    assert at[:5] == ["settle", "TimeAlone", "TimeCase", "settle", "after Taken"]
+    list(judged_results(Process(times), Process(asks), TIME, settle))  # type: ignore[arg-type]
+    assert at[:5] == ["settle", "TimeAlone", "TimeCase", "after Taken", "after Taken"]
 
 
 @pytest.mark.parametrize("foreign_cores", [0.0, 4096.0])

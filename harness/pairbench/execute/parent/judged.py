@@ -7,6 +7,7 @@ they were taken, the parent notes when, and the reported calls must explain the 
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import secrets
 import statistics
@@ -162,7 +163,7 @@ _SEEDS = {0, 1}
 
 
 def judged_results(
-    worker: WorkerProcess, judge: Workers, job: protocol.CaseJob, settle: Callable[[], object]
+    worker: WorkerProcess, judge: Workers, job: protocol.CaseJob, settle: Callable[[], LoadMeter]
 ) -> Iterator[Any]:
     """Yield what a job gives, judged outside where the job says so; after a WorkerEndedError neither worker nor judge can go on with the job. For `settle` see `Workers`."""
     match job:
@@ -274,12 +275,12 @@ class _Verifying:
 
 class _Timing:
     def __init__(
-        self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase, settle: Callable[[], object]
+        self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase, settle: Callable[[], LoadMeter]
     ) -> None:
-        self._worker, self._judge, self._job, self._settle = worker, judge, job, settle
+        self._worker, self._judge, self._job, self._settle = worker, judge, job, functools.cache(settle)
         self._seed: int | None = None
         self._clock = OutsideClock()
-        self._meter, self._disturbed = LoadMeter(), False
+        self._disturbed = False
 
     def results(self) -> Iterator[Any]:
         takes = not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
@@ -337,10 +338,10 @@ class _Timing:
 
     def _is_disturbed(self, *, waits: bool = False) -> bool:
         """Return whether other work has kept the host busy since the case began; if that time is too short to tell, False, or the answer after a short wait."""
-        cores = self._meter.foreign_cores()
+        cores = self._settle().foreign_cores()
         if cores is None and waits:
             time.sleep(SHORTEST_S)
-            cores = self._meter.foreign_cores()
+            cores = self._settle().foreign_cores()
         self._disturbed |= bool(HostLoad(cores=count_cores(), before=cores).disturbs("cpu"))
         return self._disturbed
 

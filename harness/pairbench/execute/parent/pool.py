@@ -31,6 +31,7 @@ from pairbench.execute.forking import Preload
 from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
 from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
+from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.launch import Launchers
 from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
 from pairbench.execute.wire import LENGTH, NoMessageError, decode, read_head
@@ -380,8 +381,8 @@ class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
     judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
-    settle: Callable[[], object] = staticmethod(lambda: None)
-    """Called before anything is timed: returns once this process does nothing else."""
+    settle: Callable[[], LoadMeter] = LoadMeter
+    """Called before a case is timed: returns once this process does nothing else, with a meter that has begun to read how busy others are."""
 
     def __init__(
         self,

@@ -252,10 +252,14 @@ class DeviceSession:
                 self.round_s[state] = time.monotonic() - began
                 state.spent_s += self.round_s[state]
                 self._report(state, state.ended)
-                workers.settle = thread.submit(self.hold, state).result  # while the worker makes the next case ready
+                workers.settle = thread.submit(self._stored, state).result  # while the worker makes the next case ready
                 self._observer.stepped(self._device)
             workers.settle()
         self.foreign_cores.append(meter.foreign_cores())
+
+    def _stored(self, state: CaseState) -> LoadMeter:
+        self.hold(state)
+        return LoadMeter()
 
     def hold(self, state: CaseState) -> None:
         """Report the outcomes so far of a case, which may not be final."""

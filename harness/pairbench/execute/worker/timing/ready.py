@@ -19,7 +19,7 @@ from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
 from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.faults import UnnamedError
-from pairbench.execute.worker.graphs import CaptureError, Replay, Rotation, rotate
+from pairbench.execute.worker.graphs import Replay, Rotation, rotate
 from pairbench.execute.worker.guard import guarded, look_once, looks_each
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import Exported, export, readable
@@ -215,13 +215,17 @@ def _capture(
     for index, entry in enumerate(job.entries):
         if entry not in calls or entry.mode == "graph" or entry not in job.capturable:
             continue
-        capture = functools.partial(_replay, calls[entry], pool)
-        replay = guarded(job, index, heartbeat, capture, looks=looks_each(job))
-        ended = guarded(job, index, heartbeat, first_calls.look, looks=looks_each(job))
-        if ended is not None:
+
+        def step(call: Call = calls[entry]) -> Replay | Rotation | None:
+            replay = _replay(call, pool)
+            first_calls.look()
+            return replay
+
+        replay = guarded(job, index, heartbeat, step, looks=looks_each(job))
+        if isinstance(replay, Ended):
             del calls[entry]
-            yield ended
-        elif replay is not None and not isinstance(replay, Ended):
+            yield replay
+        elif replay is not None:
             replays[entry] = replay
     torch.cuda.empty_cache()
     # Replays are judged on other inputs, beside a copy of what the baseline's gives.
@@ -234,5 +238,5 @@ def _capture(
 def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
     try:
         return rotate(call.capture(pool))
-    except CaptureError:
+    except Exception:  # it could be captured when it was verified, but memory may be short now
         return None
