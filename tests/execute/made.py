@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.protocol import VerifyCase, WorkerConfig
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device
@@ -102,7 +101,7 @@ class FakeWorkers(AbstractContextManager["FakeWorkers"]):
     """Stands in for workers without a judge: the next is made when one has ended."""
 
     judge = None
-    settle = staticmethod(LoadMeter)
+    meanwhile = staticmethod(lambda: None)
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make

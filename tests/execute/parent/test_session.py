@@ -266,7 +266,7 @@ def test_a_case_is_stored_while_the_next_one_gets_ready_and_before_that_is_timed
 
     def timed(state: Any, workers: FakeWorkers, index: int, **_: Any) -> None:
         when.append((state.planned.case.key, tuple(observer.stored)))
-        workers.settle()
+        workers.meanwhile()
         when.append((state.planned.case.key, tuple(observer.stored)))
         state.rounds.append(timed_round(*state.timed()))
 

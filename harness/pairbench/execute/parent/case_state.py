@@ -260,10 +260,10 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     """Yield what a job gives; a CulpritUnknownError says that an unknown implementation disturbed the timing."""
     worker = workers.get()
     if workers.judge is None:
-        workers.settle()
+        workers.meanwhile()
         results = worker.request(job)
     else:
-        results = judged_results(worker, workers.judge, job, workers.settle)
+        results = judged_results(worker, workers.judge, job, workers.meanwhile)
     for result in results:
         if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and result.unnamed:
             raise CulpritUnknownError(f"{result.unnamed}, while being timed", result.reason)

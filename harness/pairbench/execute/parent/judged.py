@@ -7,7 +7,6 @@ they were taken, the parent notes when, and the reported calls must explain the 
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import secrets
 import statistics
@@ -163,14 +162,14 @@ _SEEDS = {0, 1}
 
 
 def judged_results(
-    worker: WorkerProcess, judge: Workers, job: protocol.CaseJob, settle: Callable[[], LoadMeter]
+    worker: WorkerProcess, judge: Workers, job: protocol.CaseJob, meanwhile: Callable[[], object]
 ) -> Iterator[Any]:
-    """Yield what a job gives, judged outside where the job says so; after a WorkerEndedError neither worker nor judge can go on with the job. For `settle` see `Workers`."""
+    """Yield what a job gives, judged outside where the job says so; after a WorkerEndedError neither worker nor judge can go on with the job. For `meanwhile` see `Workers`."""
     match job:
         case protocol.VerifyCase(outside=True):
             yield from _Verifying(worker, judge.get(), job).results()
         case protocol.TimeCase(outside=True):
-            yield from _Timing(worker, judge.get(), job, settle).results()
+            yield from _Timing(worker, judge.get(), job, meanwhile).results()
         case _:
             yield from worker.request(job)
 
@@ -275,20 +274,18 @@ class _Verifying:
 
 class _Timing:
     def __init__(
-        self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase, settle: Callable[[], LoadMeter]
+        self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase, meanwhile: Callable[[], object]
     ) -> None:
-        self._worker, self._judge, self._job, self._settle = worker, judge, job, functools.cache(settle)
+        self._worker, self._judge, self._job, self._meanwhile = worker, judge, job, meanwhile
         self._seed: int | None = None
         self._clock = OutsideClock()
         self._disturbed = False
 
     def results(self) -> Iterator[Any]:
         takes = not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
-        if takes:
-            self._settle()
         found = [*self._judge.request(protocol.TimeAlone(**vars(self._job), takes=takes), self._worker.outputs)]
         if any(isinstance(one, protocol.TooLarge) for one in found):
-            self._settle()
+            self._meanwhile()
             yield from self._worker.request(dataclasses.replace(self._job, outside=False))
             return
         alone = next((one for one in found if isinstance(one, protocol.Alone)), None)
@@ -300,12 +297,12 @@ class _Timing:
 
     def _time(self, alone: protocol.Alone) -> Iterator[Any]:
         answers = self._worker.request(self._job, self._worker.outputs)
+        self._meanwhile()
+        self._meter = LoadMeter()
         for answer in answers:
             match answer:
                 case protocol.Taken():
-                    received_at = self._worker.received_at
-                    self._settle()
-                    self._clock.take(answer, received_at)
+                    self._clock.take(answer, self._worker.received_at)
                     if answer.asks:
                         self._worker.reply(True)
                 case protocol.DrawSeed():
@@ -338,10 +335,10 @@ class _Timing:
 
     def _is_disturbed(self, *, waits: bool = False) -> bool:
         """Return whether other work has kept the host busy since the case began; if that time is too short to tell, False, or the answer after a short wait."""
-        cores = self._settle().foreign_cores()
+        cores = self._meter.foreign_cores()
         if cores is None and waits:
             time.sleep(SHORTEST_S)
-            cores = self._settle().foreign_cores()
+            cores = self._meter.foreign_cores()
         self._disturbed |= bool(HostLoad(cores=count_cores(), before=cores).disturbs("cpu"))
         return self._disturbed
 

@@ -31,7 +31,6 @@ from pairbench.execute.forking import Preload
 from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
 from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
-from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.launch import Launchers
 from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
 from pairbench.execute.wire import LENGTH, NoMessageError, decode, read_head
@@ -256,10 +255,17 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         self._line.send(answer, self._watch)
 
     def request(self, job: Job, outputs: int | None = None) -> Iterator[Any]:
-        """Send a job, and a file for outputs if given, and yield the results; a WorkerEndedError says that the worker crashed or ran over a limit."""
+        """Send a job, and a file for outputs if given, and return the results; a WorkerEndedError says that the worker crashed or ran over a limit."""
+        results = self._request(job, outputs)
+        next(results)
+        return results
+
+    def _request(self, job: Job, outputs: int | None) -> Iterator[Any]:
+        """Send a job, yield None, and yield the results."""
         answers = Answers(job)
         try:
             self._line.send(job, self._watch, outputs)
+            yield None
             while True:
                 result = self._line.receive(answers.expected, self._watch)
                 answers.check(result)
@@ -381,8 +387,8 @@ class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
     judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
-    settle: Callable[[], LoadMeter] = LoadMeter
-    """Called before a case is timed: returns once this process does nothing else, with a meter that has begun to read how busy others are."""
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+    """Called while a case is made ready to be timed."""
 
     def __init__(
         self,

@@ -243,23 +243,23 @@ class DeviceSession:
         states = list(states)
         random.Random(self._context.settings.seed * 1000 + number).shuffle(states)
         meter = LoadMeter()
-        with ThreadPoolExecutor(1) as thread:
+        stored = workers.meanwhile  # nothing yet
+        try:
             for state in states:
                 self._begin(name, state)
                 began = time.monotonic()
                 sparing = self.judging_s() > _JUDGING * (began - self._began)
+                workers.meanwhile = stored
                 time_case(state, workers, len(state.rounds), sparing=sparing)
                 self.round_s[state] = time.monotonic() - began
                 state.spent_s += self.round_s[state]
                 self._report(state, state.ended)
-                workers.settle = thread.submit(self._stored, state).result  # while the worker makes the next case ready
+                stored()  # where the case has ended before it was made ready
+                stored = functools.cache(functools.partial(self.hold, state))
                 self._observer.stepped(self._device)
-            workers.settle()
+        finally:
+            stored()
         self.foreign_cores.append(meter.foreign_cores())
-
-    def _stored(self, state: CaseState) -> LoadMeter:
-        self.hold(state)
-        return LoadMeter()
 
     def hold(self, state: CaseState) -> None:
         """Report the outcomes so far of a case, which may not be final."""
