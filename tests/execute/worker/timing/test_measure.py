@@ -78,7 +78,7 @@ class Parent:
 def test_the_parent_is_at_rest_before_the_warm_up_and_before_the_first_block(heartbeat: Heartbeat) -> None:
     order = list[str]()
     entries = timed(baseline=lambda: order.append("call") or 100.0)  # type: ignore[func-returns-value]
-    Blocks(setup(entries, NO_VALUES), heartbeat, parent=Parent(order))  # type: ignore[arg-type]
+    Blocks(setup(entries, Values(**NO_VALUES)), heartbeat, parent=Parent(order))  # type: ignore[arg-type]
     assert order[0] == order[-1] == "begins" and set(order[1:-1]) == {"call"}
 
 
