@@ -101,7 +101,6 @@ class FakeWorkers(AbstractContextManager["FakeWorkers"]):
     """Stands in for workers without a judge: the next is made when one has ended."""
 
     judge = None
-    meanwhile = staticmethod(lambda: None)
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make

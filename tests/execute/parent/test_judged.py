@@ -68,8 +68,7 @@ class Process:
         return time.monotonic()
 
     def request(self, job: Any, outputs: int | None = None) -> Iterator[Any]:
-        results = self.script(job)
-        return itertools.chain([*itertools.islice(results, 1)], results)  # it begins at once
+        yield from self.script(job)
 
     def reply(self, answer: Any) -> None:
         self.replies.append(answer)
@@ -82,7 +81,7 @@ class Process:
 
 
 def results(worker: Process, judge: Process, job: Any) -> list[Any]:
-    return list(judged_results(worker, judge, job, lambda: None))  # type: ignore[arg-type]
+    return list(judged_results(worker, judge, job))  # type: ignore[arg-type]
 
 
 def says(*messages: Any) -> Process:
@@ -308,23 +307,6 @@ def test_a_case_that_ends_while_it_is_judged_leaves_no_judge_in_the_middle() -> 
     assert judge.closed
 
 
-def test_what_this_process_has_to_do_is_done_while_the_worker_makes_a_case_ready() -> None:
-    at = list[str]()
-
-    def asks(job: Any) -> Iterator[Any]:
-        at.append(type(job).__name__)
-        yield from [Alone(latency_ns=(5.0,) * 9, plain=True)] if isinstance(job, TimeAlone) else []
-
-    def times(job: Any) -> Iterator[Any]:
-        at.append(type(job).__name__)
-        for message in (taken(True, (2.0, 1.0)), taken(False), timed_case((0,)), ROUND):
-            yield message
-            at.append(f"after {type(message).__name__}")
-
-    list(judged_results(Process(times), Process(asks), TIME, lambda: at.append("meanwhile")))  # type: ignore[arg-type]
-    assert at[:4] == ["TimeAlone", "TimeCase", "meanwhile", "after Taken"]
-
-
 @pytest.mark.parametrize("foreign_cores", [0.0, 4096.0])
 def test_a_baseline_that_looks_slowed_is_timed_alone_once_more_but_not_on_a_busy_host(
     foreign_cores: float, monkeypatch: pytest.MonkeyPatch
@@ -416,7 +398,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, clock: OutsideClock) -> Worker:
 
 def check(clock: OutsideClock, *, plain: bool = True) -> None:
     clock.check_clock()
-    clock.check_calls(clock.with_samples(timed_case()), plain=lambda: plain)
+    clock.check_calls(clock.with_samples(timed_case()), plain=plain)
 
 
 def test_an_honest_worker_is_believed_however_late_its_messages_are(worker: Worker, clock: OutsideClock) -> None:

@@ -244,49 +244,6 @@ def test_where_one_has_ended_the_others_are_judged_as_in_the_first_round(
     assert [job.thorough for job in jobs if isinstance(job, TimeCase)] == thorough
 
 
-class Storing(Observer):
-    """Takes longer to store a case than the next one needs to get ready, and fails on request."""
-
-    def __init__(self, fails: bool) -> None:
-        super().__init__()
-        self._fails = fails
-        self.stored = list[str]()
-
-    def so_far(self, outcomes: list[Outcome]) -> None:
-        time.sleep(0.05)
-        if self._fails:
-            raise OSError("no space left")
-        self.stored.append(outcomes[0].case.key)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_case_is_stored_while_the_next_one_gets_ready_and_before_that_is_timed(planned: Planned, fails: bool) -> None:
-    observer, jobs, when = Storing(fails), list[Any](), list[tuple[str, tuple[str, ...]]]()
-    made = FakeWorkers(lambda: FakeWorker({}, jobs))
-
-    def timed(state: Any, workers: FakeWorkers, index: int, **_: Any) -> None:
-        when.append((state.planned.case.key, tuple(observer.stored)))
-        workers.meanwhile()
-        when.append((state.planned.case.key, tuple(observer.stored)))
-        state.rounds.append(timed_round(*state.timed()))
-
-    cases = [planned(rows) for rows in (1, 2, 3)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "time_case", timed)
-        session = DeviceSession(Site(), CPU, Plan(cases=tuple(cases)), observer)  # type: ignore[arg-type]
-        for state in session.states:
-            state.verified = {
-                entry: Verification(entry=entry, status=Status.VERIFIED) for entry in state.planned.entries
-            }
-        if fails:
-            with pytest.raises(OSError, match="no space left"):
-                session.time_round(session.states, made, 0, "round 1")  # type: ignore[arg-type]
-            return
-        session.time_round(session.states, made, 0, "round 1")  # type: ignore[arg-type]
-    assert [len(stored) for _, stored in when] == [0, 0, 0, 1, 1, 2]
-    assert observer.stored == [key for key, _ in when[::2]]
-
-
 def test_a_worker_that_says_nothing_ends_its_case_and_no_other(planned: Planned) -> None:
     answers = FakeWorker.request
 

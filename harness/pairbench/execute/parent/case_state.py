@@ -259,12 +259,7 @@ def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
 def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     """Yield what a job gives; a CulpritUnknownError says that an unknown implementation disturbed the timing."""
     worker = workers.get()
-    if workers.judge is None:
-        workers.meanwhile()
-        results = worker.request(job)
-    else:
-        results = judged_results(worker, workers.judge, job, workers.meanwhile)
-    for result in results:
+    for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
         if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and result.unnamed:
             raise CulpritUnknownError(f"{result.unnamed}, while being timed", result.reason)
         yield result

@@ -11,7 +11,7 @@ import itertools
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from pairbench.execute import protocol
@@ -106,8 +106,8 @@ class OutsideClock:
         entries = tuple(taken(place, samples) for place, samples in enumerate(told.entries))
         return dataclasses.replace(told, entries=entries, alone_ns=alone_ns)
 
-    def check_calls(self, told: protocol.TimedCase, *, plain: Callable[[], bool]) -> None:
-        """Raise a ClocksDisagreeError where the reported latencies do not add up to the time of their turns. `plain` returns False where other work may explain longer turns: inputs that are restored before a call, or, on a busy host, other processes."""
+    def check_calls(self, told: protocol.TimedCase, *, plain: bool) -> None:
+        """Raise a ClocksDisagreeError where the reported latencies do not add up to the time of their turns; `plain` is False where work outside the clock, such as restoring inputs, comes before a call."""
         count = len(told.entries)
         beyond: dict[int, float] = {}
         for place, entry in enumerate(told.entries):
@@ -122,7 +122,7 @@ class OutsideClock:
             usual = max([0.0, *(beyond[other] for other in beyond if other != place)])
             if value < -allowed_ns:
                 raise ClocksDisagreeError(f"calls take {-value / 1e3:.0f} us more than the turns that they are made in")
-            if value > usual + allowed_ns and plain():
+            if plain and value > usual + allowed_ns:
                 raise ClocksDisagreeError(
                     f"calls take {said_ns / 1e3:.1f} us of a turn by what was recorded, and the turn {(value - usual) / 1e3:.1f} us more than that and than "
                     "what others need around theirs"
@@ -161,15 +161,13 @@ _SEEDS = {0, 1}
 """Places of the seeds on which an entry must have been judged to be right."""
 
 
-def judged_results(
-    worker: WorkerProcess, judge: Workers, job: protocol.CaseJob, meanwhile: Callable[[], object]
-) -> Iterator[Any]:
-    """Yield what a job gives, judged outside where the job says so; after a WorkerEndedError neither worker nor judge can go on with the job. For `meanwhile` see `Workers`."""
+def judged_results(worker: WorkerProcess, judge: Workers, job: protocol.CaseJob) -> Iterator[Any]:
+    """Yield what a job gives, judged outside where the job says so; after a WorkerEndedError neither worker nor judge can go on with the job."""
     match job:
         case protocol.VerifyCase(outside=True):
             yield from _Verifying(worker, judge.get(), job).results()
         case protocol.TimeCase(outside=True):
-            yield from _Timing(worker, judge.get(), job, meanwhile).results()
+            yield from _Timing(worker, judge.get(), job).results()
         case _:
             yield from worker.request(job)
 
@@ -273,19 +271,16 @@ class _Verifying:
 
 
 class _Timing:
-    def __init__(
-        self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase, meanwhile: Callable[[], object]
-    ) -> None:
-        self._worker, self._judge, self._job, self._meanwhile = worker, judge, job, meanwhile
+    def __init__(self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase) -> None:
+        self._worker, self._judge, self._job = worker, judge, job
         self._seed: int | None = None
         self._clock = OutsideClock()
-        self._disturbed = False
+        self._meter, self._disturbed = LoadMeter(), False
 
     def results(self) -> Iterator[Any]:
         takes = not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
         found = [*self._judge.request(protocol.TimeAlone(**vars(self._job), takes=takes), self._worker.outputs)]
         if any(isinstance(one, protocol.TooLarge) for one in found):
-            self._meanwhile()
             yield from self._worker.request(dataclasses.replace(self._job, outside=False))
             return
         alone = next((one for one in found if isinstance(one, protocol.Alone)), None)
@@ -297,8 +292,6 @@ class _Timing:
 
     def _time(self, alone: protocol.Alone) -> Iterator[Any]:
         answers = self._worker.request(self._job, self._worker.outputs)
-        self._meanwhile()
-        self._meter = LoadMeter()
         for answer in answers:
             match answer:
                 case protocol.Taken():
@@ -316,7 +309,8 @@ class _Timing:
                             wrong = True
                             yield ended
                     if not wrong:  # else there is a better name for it
-                        self._clock.check_calls(told, plain=lambda: alone.plain and not self._is_disturbed())
+                        # On a busy host other processes run between the parts of a turn; speedups are withheld there.
+                        self._clock.check_calls(told, plain=alone.plain and not self._is_disturbed())
                 case TimedRound():
                     yield self._controlled(self._clock.as_taken(answer, alone.latency_ns))
                 case _:

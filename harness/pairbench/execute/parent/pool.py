@@ -255,17 +255,10 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         self._line.send(answer, self._watch)
 
     def request(self, job: Job, outputs: int | None = None) -> Iterator[Any]:
-        """Send a job, and a file for outputs if given, and return the results; a WorkerEndedError says that the worker crashed or ran over a limit."""
-        results = self._request(job, outputs)
-        next(results)
-        return results
-
-    def _request(self, job: Job, outputs: int | None) -> Iterator[Any]:
-        """Send a job, yield None, and yield the results."""
+        """Send a job, and a file for outputs if given, and yield the results; a WorkerEndedError says that the worker crashed or ran over a limit."""
         answers = Answers(job)
         try:
             self._line.send(job, self._watch, outputs)
-            yield None
             while True:
                 result = self._line.receive(answers.expected, self._watch)
                 answers.check(result)
@@ -387,8 +380,6 @@ class Workers(AbstractContextManager["Workers"]):
     """A worker that is replaced by a fresh one whenever it has ended."""
 
     judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
-    meanwhile: Callable[[], object] = staticmethod(lambda: None)
-    """Called while a case is made ready to be timed."""
 
     def __init__(
         self,

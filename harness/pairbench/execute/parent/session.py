@@ -243,22 +243,16 @@ class DeviceSession:
         states = list(states)
         random.Random(self._context.settings.seed * 1000 + number).shuffle(states)
         meter = LoadMeter()
-        stored = workers.meanwhile  # nothing yet
-        try:
-            for state in states:
-                self._begin(name, state)
-                began = time.monotonic()
-                sparing = self.judging_s() > _JUDGING * (began - self._began)
-                workers.meanwhile = stored
-                time_case(state, workers, len(state.rounds), sparing=sparing)
-                self.round_s[state] = time.monotonic() - began
-                state.spent_s += self.round_s[state]
-                self._report(state, state.ended)
-                stored()  # where the case has ended before it was made ready
-                stored = functools.cache(functools.partial(self.hold, state))
-                self._observer.stepped(self._device)
-        finally:
-            stored()
+        for state in states:
+            self._begin(name, state)
+            began = time.monotonic()
+            sparing = self.judging_s() > _JUDGING * (began - self._began)
+            time_case(state, workers, len(state.rounds), sparing=sparing)
+            self.round_s[state] = time.monotonic() - began
+            state.spent_s += self.round_s[state]
+            self._report(state, state.ended)
+            self.hold(state)
+            self._observer.stepped(self._device)
         self.foreign_cores.append(meter.foreign_cores())
 
     def hold(self, state: CaseState) -> None:

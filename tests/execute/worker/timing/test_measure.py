@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import Taken
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import measure, timers
-from pairbench.execute.worker.timing.measure import Blocks, EntryEndedError, Timed
+from pairbench.execute.worker.timing.measure import EntryEndedError, Timed
 from pairbench.execute.worker.timing.values import Values
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP, TimedRound
 from tests.execute.made import entry
@@ -61,25 +60,6 @@ def test_blocks_in_which_short_calls_settle_are_not_recorded(
     calls = list[float]()
     found = take(timed(baseline=lambda: calls.append(6e6) or 6e6))  # type: ignore[func-returns-value]
     assert len(calls) == 3 + 2 * len(found.throttled)
-
-
-class Parent:
-    """Notes what it is asked, between the calls."""
-
-    def __init__(self, order: list[str]) -> None:
-        self.order = order
-
-    def ask(self, taken: Taken) -> None:
-        self.order.append("begins" if not taken.since_ns and not taken.call_ns else "asks")
-
-    def send(self, taken: Taken) -> None: ...
-
-
-def test_the_parent_is_at_rest_before_the_warm_up_and_before_the_first_block(heartbeat: Heartbeat) -> None:
-    order = list[str]()
-    entries = timed(baseline=lambda: order.append("call") or 100.0)  # type: ignore[func-returns-value]
-    Blocks(setup(entries, Values(**NO_VALUES)), heartbeat, parent=Parent(order))  # type: ignore[arg-type]
-    assert order[0] == order[-1] == "begins" and set(order[1:-1]) == {"call"}
 
 
 def test_it_stops_when_precise_or_at_the_most_samples_or_seconds(take: Callable[..., TimedRound]) -> None:

@@ -178,12 +178,7 @@ class Blocks:
         self._changed_ns = trusted.perf_counter_ns()
         self._renewed = False
         """Whether the inputs of the first block have values that no call was made on before."""
-        self._parent = parent
-        self._told, self._told_ns, self._since_ns = 0, 0, 0
         self._began = trusted.perf_counter_ns()
-        self._tell(
-            asks=True
-        )  # the parent answers once it is at rest, for it would slow the warm-up, by which lead-ins are chosen
         _warm_up(setup, heartbeat)
         clocks = [timed.device_clock for timed in self._entries if timed.device_clock is not None]
         self._throttling = Throttling(setup.recorder, clocks)
@@ -197,7 +192,8 @@ class Blocks:
         self._renewed = renew is not None and two_fit and any(not timed.lead_in for timed in self._entries) and renew()
         self._began = trusted.perf_counter_ns()
         self._busy_s = 0.0
-        self._since_ns = 0
+        self._parent = parent
+        self._told, self._told_ns, self._since_ns = 0, 0, 0
         self._tell(asks=True)
 
     @property
