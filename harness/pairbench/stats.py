@@ -146,7 +146,7 @@ def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
 
 
 def rounds_interval(logs: ArrayLike) -> Interval:
-    """Return the mean of some rounds' logarithms as a ratio or latency, with Student's 95 % interval."""
+    """Return the geometric mean of latencies or ratios, given the logarithm of each round's, with Student's 95 % interval."""
     # It speaks for the spread between rounds alone; the ends are NaN for fewer than two.
     values = _checked(logs)
     middle = float(values.mean())
@@ -157,7 +157,7 @@ def rounds_interval(logs: ArrayLike) -> Interval:
 
 
 def paired_halfwidth(log_ratios: ArrayLike) -> float:
-    """Return how far the 95 % interval of the median reaches to its wider side; infinite for fewer than 8 values."""
+    """Return the distance from the median to the farther end of its 95 % interval; infinite for fewer than 8 values."""
     # From order statistics (the sign test turned round), so it assumes no distribution and costs microseconds: it decides
     # between two blocks whether to go on. It speaks for one round only.
     values = np.asarray(log_ratios, dtype=np.float64)
@@ -170,7 +170,7 @@ def paired_halfwidth(log_ratios: ArrayLike) -> float:
 
 
 def upper_bound(seen: int, tries: int) -> float:
-    """Return the largest rate that so many events in so many independent tries do not contradict (Clopper and Pearson 1934, one-sided)."""
+    """Return the upper confidence limit of the rate of an event that was seen so often in independent tries (Clopper and Pearson 1934, one-sided)."""
     from scipy import special
 
     if not 0 <= seen <= tries:

@@ -49,7 +49,7 @@ class Describe(Value):
 
 
 class Probe(Value):
-    """Asks for the `Environment`."""
+    """Asks for the `Environment` of the worker's device: its hardware, software and ceilings."""
 
     ceilings: bool = True  # whether the ceilings of the roofline are measured, which takes up to a second
 

@@ -86,7 +86,7 @@ class Variant(_Declared):
     as pip names it, `package:liger_kernel>=0.8`; without all of that it is skipped with a reason. On a CPU
     `triton` is met for verification only, through Triton's interpreter."""
     builds_on: str = ""
-    """Name of an earlier variant that this one extends by one step, whose gain is then shown by itself; empty for none."""
+    """Name of the earlier variant that this one extends; results then show the speedup over that variant, too. Empty if it extends none."""
     consumes: tuple[str, ...] = ()
     """Inputs that a call may overwrite, in the forward or the backward pass. The variant gets its own copies of these inputs, which are restored
     before each call, outside of the clock; their values after a call are not judged. `output gradient` stands for the gradients of the outputs, and
@@ -288,7 +288,7 @@ class Operator(_Declared):
         return here
 
     def towards(self, direction: Direction | None) -> "Operator":
-        """Return the operator whose calls go in a direction."""
+        """Return a copy of the operator whose calls run a direction: `fwd`, `bwd` or `fwd_bwd`."""
         directed = copy.copy(self)
         vars(directed).update(direction=direction)
         return directed

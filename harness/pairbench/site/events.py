@@ -69,7 +69,7 @@ def _of(other: Move, move: Move) -> float:
 
 
 def _only_returns(life: MoveLife, lives: Sequence[MoveLife], least: float) -> bool:
-    """Return whether a move goes no further than back to where an earlier one began."""
+    """Return whether a move takes an earlier one back, and goes no further than the level before that."""
     first = next(other.move for other in lives if other.ended == life.move.index and not other.superseded)
     between = [other.move for other in lives if first.index <= other.move.index <= life.move.index]
     return abs(sum(_of(move, first) for move in between)) < least

@@ -238,7 +238,7 @@ class WholeStore:
     def __init__(
         self, store: Store, columns: Collection[str], *, last: int | None = None, samples: bool = False
     ) -> None:
-        """Read some columns of all runs, or of the `last` newest; `samples` derives the columns that old files lack from all raw samples."""
+        """Read columns of all runs, or of the newest `last` runs. With `samples`, columns that old files lack are computed from all raw samples."""
         place = replace(StoreLocation.of(store), tables=None)  # read once, so there is nothing to keep
         _check_columns("records", columns)
         self._names = [name for name in fields_of("records") if name in {*columns, *OPERATOR, *RUN}]

@@ -11,7 +11,7 @@ from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.protocol import Ended, TimeCase
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
-from pairbench.execute.worker.guard import guarded, look_once, looks_each
+from pairbench.execute.worker.guard import guarded, look_once
 from tests.execute.made import declare, job_of
 
 
@@ -47,16 +47,19 @@ def time_job(entries: int, *, outside: bool = True) -> TimeCase:
     return job
 
 
-def guard(step: Callable[[], Any], *, looks: bool = False) -> Any:
-    return guarded(time_job(4), 1, Heartbeat(mmap.mmap(-1, SIZE)), step, looks=looks)
+MANY, FEW = time_job(4), time_job(2)
+
+
+def guard(step: Callable[[], Any], job: TimeCase = MANY) -> Any:
+    return guarded(job, 1, Heartbeat(mmap.mmap(-1, SIZE)), step)
 
 
 def test_a_look_behind_several_steps_finds_what_one_of_them_has_replaced_and_restores_it() -> None:
     assert guard(replaces) == "done"
     with pytest.raises(UnnamedError, match=r"one of the implementations replaces torch\.equal"):
-        look_once()
+        look_once(MANY)
     assert torch.equal is not min
-    look_once()
+    look_once(MANY)
 
 
 @pytest.mark.parametrize("step", [raises, changes_a_flag])
@@ -67,16 +70,7 @@ def test_an_entry_that_fails_is_not_charged_if_another_may_be_why(step: Callable
         guard(step)
 
 
-def test_a_look_behind_each_step_names_the_entry() -> None:
-    ended = guard(replaces, looks=True)
+@pytest.mark.parametrize("job", [FEW, time_job(4, outside=False)])
+def test_of_few_entries_and_where_the_worker_judges_each_step_is_looked_at_and_the_entry_named(job: TimeCase) -> None:
+    ended = guard(replaces, job)
     assert isinstance(ended, Ended) and ended.reason.startswith("replaces torch.equal")
-
-
-@pytest.mark.parametrize(
-    ("job", "expected"),
-    [(time_job(4), False), (time_job(2), True), (time_job(4, outside=False), True)],
-)
-def test_few_entries_and_cases_that_are_judged_where_they_run_are_looked_at_one_by_one(
-    job: TimeCase, expected: bool
-) -> None:
-    assert looks_each(job) is expected

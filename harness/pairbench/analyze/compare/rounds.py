@@ -153,7 +153,7 @@ def _as_runs(known: Sequence[tuple[int, int, int, float, float]]) -> Runs:
 
 
 def round_values(record: Record, metric: str) -> tuple[float, ...]:
-    """Return a latency of each round in ns, or of all together where rounds were not stored; empty where there is none."""
+    """Return a percentile of the latency in ns for each round, one of all samples where rounds were not stored, or none where it was not measured."""
     rounds: tuple[float, ...] | None = getattr(record, _ROUNDS[metric])
     if rounds:
         return tuple([math.nan if value is None else value for value in rounds]) if None in rounds else rounds

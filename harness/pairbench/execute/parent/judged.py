@@ -158,7 +158,7 @@ _CONTROLLED = 0.1
 """Chance that the baseline is timed alone in a round after the first one too."""
 _UNSENT = "its worker did not send its outputs to be judged"
 _SEEDS = {0, 1}
-"""Places of the seeds on which an entry must have been judged to be right."""
+"""Indices of the seeds of inputs. An entry is verified if its outputs for all of them were judged to be right."""
 
 
 def judged_results(worker: WorkerProcess, judge: Workers, job: protocol.CaseJob) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import CaseJob, Ended
+from pairbench.execute.protocol import CaseJob, Ended, TimeCase
 from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError, explain, is_out_of_memory
 from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
 from pairbench.execute.worker.left_at_work import processes
@@ -15,15 +15,16 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 _FEW = 2  # a suspect and its baseline
-_BEFORE = "before or after they were timed, "
+_WHEN = "before or after they were timed, "
 
 
-def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any], *, looks: bool = True) -> Any:
+def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
     """Run one entry's step and return its result, or the entry's `Ended` where it raises or leaves something changed or running; changes are undone first.
 
-    Without `looks`, `look_once` is called after several steps: looking for replaced values takes 2 to 6 ms. If one of the steps fails, an UnnamedError says what
-    another may have replaced.
+    To look for replaced values takes 2 to 6 ms. In a case with many entries `look_once` does so after all of them; if an entry fails before that, it is looked for
+    at once, and an UnnamedError says what an implementation has replaced.
     """
+    looks = _looks_each(job)
     entry, flags = job.entries[index], watched_flags()
     changed = why = None
     failed = True
@@ -45,7 +46,7 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
         why = replaced() if looks or failed else None  # first, for it may be how flags are read
         changed = put_back_flags(flags)
     if not looks and (why := why or (replaced() if changed else None)):
-        raise UnnamedError(why, _BEFORE)
+        raise UnnamedError(why, _WHEN)
     if why is None and (isinstance(found, Ended) or getattr(found, "status", Status.VERIFIED) is not Status.VERIFIED):
         return found
     if why := why or about_flags(changed):
@@ -56,15 +57,15 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
     return Ended(entry=entry, status=Status.FAILED, reason=why) if why else found
 
 
-def looks_each(job: CaseJob) -> bool:
-    """Return whether replaced values are looked for after each entry's step: where the parent does not time suspects one by one, or has just two entries timed."""
-    return not getattr(job, "outside", False) or len(job.entries) <= _FEW
+def look_once(job: CaseJob) -> None:
+    """Raise an UnnamedError if one of the steps before has replaced something that was not looked for after each."""
+    if not _looks_each(job) and (why := replaced()):
+        raise UnnamedError(why, _WHEN)
 
 
-def look_once() -> None:
-    """Raise an UnnamedError if one of the steps before has replaced something."""
-    if why := replaced():
-        raise UnnamedError(why, _BEFORE)
+def _looks_each(job: CaseJob) -> bool:
+    """Return whether replaced values are looked for after each step: not where the parent can time suspects one by one instead."""
+    return not (isinstance(job, TimeCase) and job.outside and len(job.entries) > _FEW)
 
 
 def each_entry(job: CaseJob, heartbeat: Heartbeat, step: Callable[[Entry], Any]) -> Iterator[Any]:

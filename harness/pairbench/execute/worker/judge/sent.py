@@ -12,7 +12,7 @@ from pairbench.execute import protocol
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.faults import UnnamedError
-from pairbench.execute.worker.guard import attributed, guarded, look_once, looks_each
+from pairbench.execute.worker.guard import attributed, guarded, look_once
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import Exported, clear, export, readable, together, write
 from pairbench.execute.worker.timing.new_values import NewInputs, call_again, call_in_pairs, compares
@@ -88,13 +88,11 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: p
     ]
     asked, sets = _Asked(ready, _file(line)), len(ready.values.sets)
     request = line.ask(protocol.TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=sets))
-    calling = functools.partial(guarded, looks=looks_each(ready.job))
     while request.kind != "end":
-        guard = calling if request.kind in ("again", "pairs") else attributed  # only these call an implementation
+        guard = guarded if request.kind in ("again", "pairs") else attributed  # only these call an implementation
         answer = guard(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
         request = line.ask(protocol.Answer(ended=answer) if isinstance(answer, protocol.Ended) else answer)
-    if not looks_each(ready.job):
-        look_once()
+    look_once(ready.job)
     clear(_file(line))
     return ready.values.spent_s + trusted.perf_counter() - began
 

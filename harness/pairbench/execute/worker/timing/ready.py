@@ -20,7 +20,7 @@ from pairbench.execute.worker.calls import Call, make_call
 from pairbench.execute.worker.devices import SEEDS, synchronize
 from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import Replay, Rotation, rotate
-from pairbench.execute.worker.guard import guarded, look_once, looks_each
+from pairbench.execute.worker.guard import guarded, look_once
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.judge.plain import Exported, export, readable
 from pairbench.execute.worker.process_state import pinned
@@ -128,7 +128,6 @@ def make_ready(
         lambda: refill(inputs, build_inputs(operator, job.case, device, SEEDS[0], like=inputs)),
     )
     timer: timers.Timer = timers.CudaTimer(device) if device.type == "cuda" else timers.HostTimer()
-    looks = looks_each(job)
     calls: dict[Entry, Call] = {}
     timed: dict[Entry, Timed] = {}
     if device.type == "cuda":
@@ -158,7 +157,7 @@ def make_ready(
                 copied=_export_where_room if job.outside else copy_where_room,
             )
 
-        made = guarded(job, index, heartbeat, step, looks=looks)
+        made = guarded(job, index, heartbeat, step)
         if isinstance(made, Ended):
             yield made
         else:
@@ -166,8 +165,7 @@ def make_ready(
     replays: dict[Entry, Replay | Rotation] = {}
     if device.type == "cuda":
         replays = yield from _capture(job, calls, inputs, heartbeat, first_calls)
-    if not looks:
-        look_once()
+    look_once(job)
     for entry, call in calls.items():
         if isinstance(timer, timers.CudaTimer) and entry.mode != "graph":  # those of a graph are the timer's own
             timed[entry].device_clock = clock = timers.DeviceClock(timer, call.run, call.reset)
@@ -221,7 +219,7 @@ def _capture(
             first_calls.look()
             return replay
 
-        replay = guarded(job, index, heartbeat, step, looks=looks_each(job))
+        replay = guarded(job, index, heartbeat, step)
         if isinstance(replay, Ended):
             del calls[entry]
             yield replay
