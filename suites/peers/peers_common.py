@@ -1,0 +1,64 @@
+"""What the suites of peers share: cases by the sizes of models, and the packages that variants need.
+
+A peer's function is imported where it is called, so the suites load without any of the packages. Every peer has `kind="library"`: a kernel of
+one's own is then compared with the fastest of them, too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+from pairbench import Variant
+
+LLAMA_8B = dict(hidden=4096, intermediate=14336, heads=32, kv_heads=8, vocabulary=128256)
+LLAMA_70B = dict(hidden=8192, intermediate=28672, heads=64, kv_heads=8, vocabulary=128256)
+QWEN_25_7B = dict(hidden=3584, intermediate=18944, heads=28, kv_heads=4, vocabulary=152064)
+QWEN_3_32B = dict(hidden=5120, intermediate=25600, heads=64, kv_heads=8, vocabulary=151936)
+DEEPSEEK_V3 = dict(hidden=7168, intermediate=18432, heads=128, kv_heads=128, vocabulary=129280)
+WAN_21 = dict(hidden=5120, intermediate=13824, heads=40, kv_heads=40)
+
+PACKAGES = {
+    "cut_cross_entropy": "cut-cross-entropy>=25.1",
+    "fa3": "fa3-fwd>=0.0.3",
+    "fla": "fla-core>=0.6",
+    "flag_gems": "flag-gems>=5",
+    "flash_attn_4": "flash-attn-4>=4.0.0b1",
+    "liger": "liger-kernel>=0.8",
+    "quack": "quack-kernels>=0.6",
+    "xformers": "xformers>=0.0.35",
+}
+"""The requirement of each peer, by its name as a variant."""
+
+
+if found := importlib.util.find_spec("flag_gems"):
+    # It sets this to its folder as it is imported, which would be a change of the environment by the first call.
+    os.environ["FLAGGEMS_SOURCE_DIR"] = found.submodule_search_locations[0]
+
+
+def peers(functions, *, consumes=None, valid=None):
+    """Return the variants of some peers' functions by name; `consumes` and `valid` are of single peers, by name.
+
+    A peer that is there twice, once with sums in float32, has the suffix `_float32` then.
+    """
+    consumes, valid = consumes or {}, valid or {}
+    return {
+        name: Variant(
+            function,
+            kind="library",
+            needs=["cuda", f"package:{PACKAGES[name.removesuffix('_float32')]}"],
+            consumes=consumes.get(name, ()),
+            valid=valid.get(name),
+        )
+        for name, function in functions.items()
+    }
+
+
+def case(model, tokens, *names, **axes):
+    """Return a case in bfloat16 of that many tokens, with some of a model's sizes as axes."""
+    return dict(tokens=tokens, dtype="bfloat16", **{name: model[name] for name in names}, **axes)
+
+
+def training(*cases):
+    """Return cases in one direction, forward and backward together: a step of training pays for both."""
+    return [dict(one, direction="fwd_bwd") for one in cases]
