@@ -14,6 +14,7 @@ from pairbench import Operator, Tolerance, Variant
 
 from ..train import cross_entropy as plain
 from ..train import fused_linear_cross_entropy as linear
+from ..train.train_common import wide
 
 
 def by_hand(logits, target, ignore):
@@ -21,7 +22,8 @@ def by_hand(logits, target, ignore):
 
 
 def builtin(logits, target, ignore):
-    return F.cross_entropy(logits, target, ignore_index=ignore)
+    """PyTorch's own of float32 logits: of bfloat16 ones it keeps rounded log-probabilities, and its gradients are off by their exponentials."""
+    return F.cross_entropy(wide(logits), target, ignore_index=ignore).to(logits.dtype)
 
 
 def triton(logits, target, ignore):
@@ -131,6 +133,12 @@ def cut_cross_entropy_linear(x, weight, target, ignore):
     return linear_cross_entropy(x, weight, target, ignore_index=ignore)
 
 
+def cut_cross_entropy_unfiltered(x, weight, target, ignore):
+    from cut_cross_entropy import linear_cross_entropy
+
+    return linear_cross_entropy(x, weight, target, ignore_index=ignore, filter_eps=None)
+
+
 peer_linear_cross_entropy = Operator(
     "peer_linear_cross_entropy",
     baseline=linear.by_hand,
@@ -144,6 +152,7 @@ peer_linear_cross_entropy = Operator(
                 "fla": fla_linear,
                 "quack": quack_linear,
                 "cut_cross_entropy": cut_cross_entropy_linear,
+                "cut_cross_entropy_unfiltered": cut_cross_entropy_unfiltered,
             },
             consumes={key: ["saved tensors"] for key in ("liger", "liger_float32", "fla")},
         ),

@@ -39,19 +39,23 @@ if found := importlib.util.find_spec("flag_gems"):
 def peers(functions, *, consumes=None, valid=None):
     """Return the variants of some peers' functions by name; `consumes` and `valid` are of single peers, by name.
 
-    A peer that is there twice, once with sums in float32, has the suffix `_float32` then.
+    A peer that is there twice has a suffix that says what is different, such as `liger_float32`.
     """
     consumes, valid = consumes or {}, valid or {}
     return {
         name: Variant(
             function,
             kind="library",
-            needs=["cuda", f"package:{PACKAGES[name.removesuffix('_float32')]}"],
+            needs=["cuda", f"package:{_package(name)}"],
             consumes=consumes.get(name, ()),
             valid=valid.get(name),
         )
         for name, function in functions.items()
     }
+
+
+def _package(name):
+    return next(package for peer, package in PACKAGES.items() if f"{name}_".startswith(f"{peer}_"))
 
 
 def case(model, tokens, *names, **axes):
