@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import pytest
 
-from pairbench.execute.parent.budget import Budget, BudgetedCases
+from pairbench.execute.parent.budget import Budget
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.model.outcome import OUT_OF_BUDGET, Status, Verification
 from pairbench.model.plan import PlannedCase
@@ -85,12 +85,18 @@ def spend(planned: Planned) -> Callable[..., tuple[Session, list[int], set[int]]
         states = [CaseState(planned=planned(rows=index)) for index in range(len(seconds))]
         keys = [state.planned.case.key for state in states]
         session = Session(states, dict(zip(keys, seconds, strict=True)))
-        budget = Budget(
-            deadline=budget_s, seconds=budget_s, rounds=3, case_seconds=1.0, clock=lambda: session.now, start_s=3.0
-        )
         by_key = {keys[index]: width for index, width in (widths or {}).items()}
-        cases = BudgetedCases(budget, lambda state: by_key.get(state.planned.case.key), target=0.005)
-        cases(session)  # type: ignore[arg-type]
+        budget = Budget(
+            deadline=budget_s,
+            seconds=budget_s,
+            rounds=3,
+            case_seconds=1.0,
+            width=lambda state: by_key.get(state.planned.case.key),
+            target=0.005,
+            clock=lambda: session.now,
+            start_s=3.0,
+        )
+        budget(session)  # type: ignore[arg-type]
         left = {
             index for index, state in enumerate(states) if any(end[1] == OUT_OF_BUDGET for end in state.ended.values())
         }
