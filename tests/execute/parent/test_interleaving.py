@@ -58,6 +58,9 @@ class FakeWorker:
     def log_line(self, marker: str) -> str | None:
         return None
 
+    def _fate(self, stage: str, entry: Entry | None = None) -> str:
+        return self._fates.get((self._side, stage, entry.implementation if entry else ""), "")
+
     def request(self, job: Any) -> Iterator[Any]:
         assert self.alive, "a job for a dead worker"
         assert self._log.at_work is None, f"{self._side} is asked while {self._log.at_work} is at work"
@@ -87,25 +90,23 @@ class FakeWorker:
             case protocol.ProfileCase():
                 yield from (Profile(entry=e, launches=Launches(status="exact")) for e in job.entries)
             case protocol.FingerprintOutputs():
-                yield protocol.Fingerprint(entry=None, text=self._fates.get((self._side, "inputs", ""), "same"))
-                for entry in job.entries:
-                    text = self._fates.get((self._side, "outputs", entry.implementation), "same")
-                    yield protocol.Fingerprint(entry=entry, text=text)
+                yield protocol.Fingerprint(entry=None, text=self._fate("inputs"))
+                yield from (protocol.Fingerprint(entry=e, text=self._fate("outputs", e)) for e in job.entries)
             case protocol.SaveOutputs():
-                if self._fates.get((self._side, "save", job.entries[0].implementation)):
+                if self._fate("save", *job.entries):
                     yield protocol.Ended(entry=job.entries[0], status=Status.FAILED, reason="No space left on device")
                 else:
                     job.file.write_text("outputs")
                     yield job.entries[0]
             case protocol.CompareOutputs():
                 assert job.file.read_text() == "outputs"
-                agreement = Agreement(self._fates.get((self._side, "compare", job.entries[0].implementation), "within"))
+                agreement = Agreement(self._fate("compare", *job.entries) or "within")
                 yield OutputsCompared(entry=job.entries[0], agreement=agreement, reason="by so much")
 
     def _ends(self, stage: str, entries: tuple[Entry, ...]) -> Any:
         ended = []
         for index, entry in enumerate(entries):
-            match self._fates.get((self._side, stage, entry.implementation)):
+            match self._fate(stage, entry):
                 case "raises":
                     ended.append(entry)
                     yield protocol.Ended(entry=entry, status=Status.FAILED, reason="raised")
@@ -117,7 +118,7 @@ class FakeWorker:
     def _opened(self, job: protocol.OpenCase) -> Iterator[Any]:
         self._open, self._blocks = job, 0
         ended = yield from self._ends("open", job.entries)
-        if not ended and not self._fates.get((self._side, "open", "nobody")):
+        if not ended and not self._fate("opens"):
             yield protocol.Opened(lead_in=tuple(7 if self._side == "old" else 3 for _ in job.entries))
 
     def _turn(self, job: protocol.TakeBlock) -> Iterator[Any]:
@@ -125,12 +126,11 @@ class FakeWorker:
         self._blocks += 1
         if self._blocks > 5 and (yield from self._ends("turn", self._open.entries)):
             return
-        throttled = 2 if self._fates.get((self._side, "throttles", "")) == str(self._blocks) else 0
+        throttled = 2 if self._fate("throttles") == str(self._blocks) else 0
         call_ns = tuple(100.0 + self._blocks % 2 for _ in self._open.entries)
-        rested_s = self._blocks * float(self._fates.get((self._side, "rests", ""), "0"))
-        yield protocol.TakenBlock(
-            call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled, rested_s=rested_s
-        )
+        rested_s = self._blocks * float(self._fate("rests") or 0)
+        device_ns = (None,) * len(call_ns)
+        yield protocol.TakenBlock(call_ns=call_ns, device_ns=device_ns, throttled=throttled, rested_s=rested_s)
 
 
 Run = Callable[..., tuple[Interleaving, Log]]
@@ -233,7 +233,7 @@ def test_what_is_wrong_on_fresh_inputs_ends_and_the_others_round_stays(run: Run)
 
 def test_a_worker_that_says_nothing_is_our_fault(run: Run) -> None:
     with pytest.raises(PairbenchError, match="named no reason"):
-        run({("new", "open", "nobody"): "x"})
+        run({("new", "opens", ""): "not"})
 
 
 def test_outputs_are_compared_and_what_contradicts_is_not_timed(run: Run) -> None:
