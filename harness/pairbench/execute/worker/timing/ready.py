@@ -215,7 +215,10 @@ def _capture(
             continue
 
         def step(call: Call = calls[entry]) -> Replay | Rotation | None:
-            replay = _replay(call, pool)
+            try:
+                replay = rotate(call.capture(pool))
+            except Exception:  # it could be captured when it was verified, but memory may be short now
+                replay = None
             first_calls.look()
             return replay
 
@@ -231,10 +234,3 @@ def _capture(
     beside = tensors([named_tensors(inputs), *baselines])
     room = _ROOM * needed + sum(tensor.nbytes for tensor in beside)
     return replays if torch.cuda.mem_get_info()[0] >= room else {}
-
-
-def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
-    try:
-        return rotate(call.capture(pool))
-    except Exception:  # it could be captured when it was verified, but memory may be short now
-        return None
