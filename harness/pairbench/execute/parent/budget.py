@@ -1,6 +1,5 @@
 """A run that has a budget of time: whole cases as far as they fit, and what is left for those whose intervals are widest.
 
-Cases are taken in the order of the plan, a batch after the other: verified, timed in as many rounds as every run has, profiled.
 What a case is going to take is guessed from what verifying it took, and the guess is put right by the batches before.
 """
 

@@ -1,8 +1,7 @@
 """The parent's side of a run on one device: verify, time in rounds, then profile, and account for every entry.
 
-Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more. Several workers verify and profile side by side, so that
-kernels compile, or are interpreted, on all of the host's cores: only timing needs a device for itself. A case that lacks memory or time while others are
-at work is done again beside fewer, and at last alone; only its last outcome counts.
+Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more.
+What is done side by side, and what is done again: docs/decisions/alone-or-beside.md.
 """
 
 import contextlib
@@ -28,8 +27,8 @@ from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, Plan
 
 _MOST = 4
-"""Workers at once, each with its judge. On a GPU both take half a gigabyte before they have done anything, and with 8 pairs on 16 cores a run of norms on
-an H200 took 30.7 s instead of 27.9 with 4; on a CPU each has its own copy of the inputs, and all use the same cores."""
+"""Workers at once, each with its judge: on a GPU more of them take longer (docs/decisions/judge-elsewhere.md); on a CPU each has its own copy
+of the inputs, and all use the same cores."""
 _CASES = 4  # cases for each worker on a CPU: fewer are done before another worker is there
 _FEWER = 4  # cases that ran short are done again by the number of workers divided by this
 _SCARCE = re.compile(

@@ -203,10 +203,7 @@ def _export_where_room(outputs: Any) -> Exported | None:
 def _capture(
     job: TimeCase, calls: dict[Entry, Call], inputs: dict[str, Any], heartbeat: Heartbeat, first_calls: FirstCalls
 ) -> Generator[Ended, None, dict[Entry, Replay | Rotation]]:
-    """Capture the calls that are no replays themselves; none where graphs would not leave room for the calls. Calls that change an input meanwhile end.
-
-    The graphs share their memory: each with its own, ten forms of a video decoder held all 140 GB of an H200.
-    """
+    """Capture the calls that are no replays themselves; none where graphs, which share their memory, would not leave room for the calls. Calls that change an input meanwhile end."""
     pool = torch.cuda.graph_pool_handle()
     replays: dict[Entry, Replay | Rotation] = {}
     needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()

@@ -216,11 +216,10 @@ def judge_case(case: Case, measuring_s: float, heartbeat: Heartbeat) -> Iterator
 def _judge_kept(
     ready: Case, more_s: float, heartbeat: Heartbeat, *, thorough: bool
 ) -> Generator[Ended, None, set[Entry | None]]:
-    """Yield the ends of entries that gave a wrong output while they were timed, and return these.
+    """Yield the ends of entries that gave a wrong output while they were timed, and return these; docs/decisions/recheck.md.
 
-    Of an entry's kept outputs one is drawn at the end, so that no call could know which, and more are judged within `more_s` seconds, by the baseline's kept outputs as
-    long as these agree. Where the baseline's calls are long and none was kept of the same values, expected outputs are computed only if `thorough`. Entries that began
-    on new values, which `_recheck` judges, are judged here only by the baseline's kept outputs.
+    More than one of an entry's kept outputs is judged within `more_s` seconds. Where the baseline's calls are long and none was kept of the same values, expected outputs
+    are computed only if `thorough`. Entries that began on new values, which `_recheck` judges, are judged here only by the baseline's kept outputs.
     """
     ended = set[Entry | None]()
     baselines = [timed for timed in ready.timed if timed.is_eager_baseline]
@@ -264,10 +263,9 @@ def _began_on_new_values(timed: Timed) -> bool:
 
 
 def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
-    """Judge the very calls that were timed on values that no call had seen, at the same addresses.
+    """Judge the very calls that were timed on values that no call had seen, at the same addresses: a first sample on such values, else a call made now.
 
-    A first sample on such values is judged as it is; else the call is made now. The baseline's own comes last, so that no other finds its outputs, and the others are
-    judged by these, as long as they agree. First samples are judged last: they may have found what another entry computed in its lead-in.
+    The baseline's own call comes last, so that no other finds its outputs. First samples are judged last: they may have found what another entry computed in its lead-in.
     """
     entries = baseline_last(entries)
     known: NewInputs | None = None
@@ -338,8 +336,7 @@ def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
 def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry | None], *, thorough: bool) -> Iterator[Ended]:
     """Yield the ends of entries whose captured calls, replayed on values that no capture has seen, give wrong outputs; entries that ended are left out.
 
-    In the process that timed them, the baseline's replay is copied first, and the others are judged by that copy, as long as they agree; the baseline itself is judged where
-    none did. A judge outside computes the expected outputs.
+    In the process that timed them, the baseline's replay is copied first, and is itself judged only where no other agrees with it.
     """
     entries = [timed for timed in case.timed if case.captures(timed) and timed.entry not in ended]
     if not entries or (not thorough and case.inputs_s > _QUICKLY_MADE_S):
