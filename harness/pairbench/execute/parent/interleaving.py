@@ -258,7 +258,6 @@ def _leave_out(states: Iterable[CaseState], kept: tuple[Entry, ...] = ()) -> Non
 
 
 def _latencies(blocks: Sequence[protocol.TakenBlock], entry: int) -> BlockLatencies:
-    """Return the latencies of one entry, by its index, in all blocks of a side."""
     device_ns = [value for block in blocks if (value := block.device_ns[entry]) is not None]
     call_ns = [block.call_ns[entry] for block in blocks]
     return BlockLatencies(call_ns, device_ns if len(device_ns) == len(blocks) else None)

@@ -363,7 +363,6 @@ def _to_the_end(process: WorkerProcess) -> Iterator[None]:
 
 
 def _one(judge: WorkerProcess, job: protocol.CompareInputs | protocol.JudgeOutputs) -> protocol.Judged | protocol.Ended:
-    """Return the judge's only answer."""
     answer = next(iter([*judge.request(job)]), None)
     return answer or protocol.Ended(entry=None, status=Status.FAILED, reason="the judge gave no verdict on its outputs")
 
