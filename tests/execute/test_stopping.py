@@ -8,59 +8,51 @@ from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
 from pairbench.model.settings import Settings
 
 STOPPING = Stopping(target=0.01, least=20, most=100, seconds=1.0, unsure_seconds=2.0)
-SURE = [PairedBlocks(np.zeros(200), None)]
-FEW = [PairedBlocks(np.zeros(7), None)]
-UNSURE = [PairedBlocks(np.linspace(-1, 1, 200), None)]
+
+
+def pair(spread: float, device_ns: float | None = None, blocks: int = 200) -> PairedBlocks:
+    return PairedBlocks(np.linspace(-spread, spread, blocks), device_ns)
+
+
+SURE, FEW, UNSURE = pair(0), pair(0, blocks=7), pair(1)
 
 
 @pytest.mark.parametrize(
-    ("blocks", "elapsed", "ratios", "reason"),
+    ("blocks", "elapsed", "pairs", "reason"),
     [
-        (20, 0.1, SURE, PRECISE),
-        (19, 0.1, SURE, None),
-        (20, 0.1, UNSURE, None),
-        (20, 0.1, [*SURE, *UNSURE], None),
-        (99, 0.9, UNSURE, None),
-        (100, 0.1, UNSURE, SAMPLE_CAP),
-        (99, 1.0, UNSURE, TIME_CAP),
-        (100, 1.0, UNSURE, TIME_CAP),
-        (10, 1.0, UNSURE, TIME_CAP),
-        (9, 1.0, UNSURE, None),
-        (9, 4.9, UNSURE, None),
-        (1, 5.0, UNSURE, TIME_CAP),
+        (20, 0.1, [SURE], PRECISE),
+        (19, 0.1, [SURE], None),
+        (20, 0.1, [UNSURE], None),
+        (20, 0.1, [SURE, UNSURE], None),
+        (99, 0.9, [UNSURE], None),
+        (100, 0.1, [UNSURE], SAMPLE_CAP),
+        (99, 1.0, [UNSURE], TIME_CAP),
+        (100, 1.0, [UNSURE], TIME_CAP),
+        (10, 1.0, [UNSURE], TIME_CAP),
+        (9, 1.0, [UNSURE], None),
+        (9, 4.9, [UNSURE], None),
+        (1, 5.0, [UNSURE], TIME_CAP),
         (20, 0.0, [], PRECISE),
         (0, 0.0, [], None),
-        (50, 0.0, FEW, None),
+        (50, 0.0, [FEW], None),
         # The ratio is known to 1.5 %: enough at 5 us, where processes differ by 2 %, and not at 50 us.
-        (50, 0.1, [PairedBlocks(np.linspace(-0.1, 0.1, 200), 5_000.0)], PRECISE),
-        (50, 0.1, [PairedBlocks(np.linspace(-0.1, 0.1, 200), 50_000.0)], None),
-        (50, 0.1, [PairedBlocks(np.linspace(-0.1, 0.1, 200), None)], None),
+        (50, 0.1, [pair(0.1, 5e3)], PRECISE),
+        (50, 0.1, [pair(0.1, 5e4)], None),
+        (50, 0.1, [pair(0.1)], None),
+        # A device's ratio that is known badly has twice the time: 0.25 leaves 3.7 % where 2 % are enough.
+        (50, 0.99, [pair(0.12, 1e6)], None),
+        (50, 1.0, [pair(0.12, 1e6)], TIME_CAP),
+        (50, 1.0, [pair(0.25, 1e6)], None),
+        (50, 1.99, [pair(0.25, 1e6)], None),
+        (50, 2.0, [pair(0.25, 1e6)], TIME_CAP),
+        (9, 2.0, [pair(0.25, 1e6)], None),
+        (9, 5.0, [pair(0.25, 1e6)], TIME_CAP),
+        (50, 1.0, [pair(0.25, 5e3)], TIME_CAP),
+        (50, 1.0, [pair(0.25)], TIME_CAP),
     ],
 )
-def test_reasons(blocks: int, elapsed: float, ratios: list[PairedBlocks], reason: str | None) -> None:
-    assert STOPPING.reason(blocks, elapsed, ratios) == reason
-
-
-@pytest.mark.parametrize(
-    ("blocks", "elapsed", "spread", "device_ns", "reason"),
-    [
-        (50, 0.99, 0.12, 1e6, None),
-        (50, 1.0, 0.12, 1e6, TIME_CAP),
-        (50, 1.0, 0.25, 1e6, None),
-        (50, 1.99, 0.25, 1e6, None),
-        (50, 2.0, 0.25, 1e6, TIME_CAP),
-        (9, 2.0, 0.25, 1e6, None),
-        (9, 5.0, 0.25, 1e6, TIME_CAP),
-        (50, 1.0, 0.25, 5e3, TIME_CAP),
-        (50, 1.0, 0.25, None, TIME_CAP),
-    ],
-)
-def test_a_device_ratio_that_is_known_badly_has_twice_the_time(
-    blocks: int, elapsed: float, spread: float, device_ns: float | None, reason: str | None
-) -> None:
-    """A spread of 0.25 leaves 3.7 % where 2 % are enough; of calls of 5 us processes differ by as much."""
-    pair = PairedBlocks(np.linspace(-spread, spread, 200), device_ns)
-    assert STOPPING.reason(blocks, elapsed, [pair]) == reason
+def test_reasons(blocks: int, elapsed: float, pairs: list[PairedBlocks], reason: str | None) -> None:
+    assert STOPPING.reason(blocks, elapsed, pairs) == reason
 
 
 @given(

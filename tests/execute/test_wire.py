@@ -149,17 +149,8 @@ def written(name: str, fields: Any, numbers: bytes = b"") -> bytes:
 
 
 ENDED = {"entry": None, "status": "failed", "reason": "r"}
-PACKED = {
-    "entry": {"implementation": "a", "mode": "eager"},
-    "position": [0],
-    "at_ns": [0],
-    "call_ns": [1.0],
-    "host_ns": None,
-    "device_ns": None,
-    "device_timer": None,
-    "first_call_ns": None,
-    "autotuned": [],
-}
+PACKED = wire._fields(samples_of(ENTRY, 1.0), bytearray())
+assert decode(written("EntrySamples", PACKED), {"EntrySamples": EntrySamples}) == samples_of(ENTRY, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """What workers start and leave behind is found and killed, in whatever session it is and whoever was killed before.
 
-Two things find it. A fork server and a worker are subreapers (Linux): what loses its parent below them becomes their child, and a server kills
-children that are no workers. Where the server itself is gone, or a worker has none, processes are known by a mark in their environment,
-which says what process they belong to: one whose parent has no such mark has lost it. Only a child that was given another
-environment, and whose server was killed with everything else, gets away.
+A fork server and a worker are subreapers (Linux): what loses its parent below them becomes their child, and a server
+kills children that are no workers. Elsewhere processes are known by a mark in their environment, which says what process
+they belong to: one whose parent has no such mark has lost it. Only a child that was given another environment, and whose
+server was killed with everything else, gets away.
 
-A worker is also kept from its parent and from other workers: it can neither trace them, nor read or write their memory, nor send them signals. The kernel does that for
-a process in a Landlock domain of its own (Linux 5.19; signals since 6.12), without an administrator's rights. No file is kept from a suite: Landlock can only allow
-folders, so that all that it compiles, downloads and remembers would have to be named.
+A worker is also kept from its parent and from other workers, by a Landlock domain of its own (SECURITY.md).
 """
 
 import contextlib

@@ -256,8 +256,7 @@ class TimedEntry(Value):
     """Number of the set of values, for each output that was kept."""
     began_on_new: bool
     """Whether the inputs of the first sample had values that no call had seen before, and a copy of its output was kept."""
-    captures: int = 0
-    """Number of captures whose replays were timed."""
+    captures: int = 0  # whose replays were timed
 
 
 class TimedCase(Value):
@@ -301,14 +300,10 @@ class FoundDevices(Value):
 
 
 class DescribedSuite(Value):
-    """The operators of a suite file."""
-
     operators: tuple[OperatorDescription, ...]
 
 
 class Opened(Value):
-    """Every entry of the case is ready and warm."""
-
     lead_in: tuple[int, ...]
     """Untimed calls that this worker would make before each sample, for each entry in order."""
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
 from pairbench.model.plain import Value
 from pairbench.model.settings import Settings
-from pairbench.stats import paired_halfwidth
+from pairbench.stats import Floats, paired_halfwidth
 
 _FEWEST = 10  # blocks that are taken even past the time cap: fewer say nothing of a median
 _PATIENCE = 5  # times the cap after which even these are given up
@@ -22,9 +22,6 @@ Calls at the power limit of a GPU that does not rest scatter by 3 %: after a qua
 _BETWEEN_ROUNDS_NS = 100.0
 """About how far the median device latency of a short call moves from one process to the next: on an H200 by 50 to 180 ns for
 calls of 4 to 50 us. A round that is more precise than that by itself makes the run no more precise."""
-
-
-Floats = NDArray[np.float64]
 
 
 class BlockLatencies(NamedTuple):

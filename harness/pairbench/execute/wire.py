@@ -1,8 +1,6 @@
-"""How a message goes from a worker to its parent: as data, so that nothing a worker writes is ever executed.
+"""How a message goes from a worker to its parent: as data, so that nothing a worker writes is ever executed (docs/decisions/messages.md).
 
-A message is a head, a JSON text and the bytes of its long tuples of numbers. The text has the name of a dataclass and its fields; whoever reads it says
-which dataclasses may come, and their annotations say what each field may hold. A suite's code runs in the worker and may write anything
-to the line, so all else is refused. Samples are long tuples of numbers, which JSON would make slow.
+A message is a head, a JSON text with the name of a dataclass and its fields, and the bytes of its long tuples of numbers.
 """
 
 import collections.abc

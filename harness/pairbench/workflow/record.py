@@ -19,7 +19,7 @@ from pairbench.analyze.facts import remeasured_blocks
 from pairbench.analyze.records import Run, broken_record, to_records, to_samples
 from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, PairbenchError, SuiteError, UsageError
-from pairbench.execute.parent.budget import Budget, BudgetedCases
+from pairbench.execute.parent.budget import Budget
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
@@ -378,16 +378,21 @@ def _as_planned(plans: Mapping[Device, Plan]) -> Callable[[Record], int]:
     return lambda record: places.get((record.device_kind, record.device_uuid, record.suite, record.case), -1)
 
 
-def _budgeted(config: Config, began: float | None, settings: Settings, recorder: Recorder) -> BudgetedCases | None:
+def _budgeted(config: Config, began: float | None, settings: Settings, recorder: Recorder) -> Budget | None:
     if began is None or config.budget_s is None:
         return None
 
     def width(state: CaseState) -> float | None:
         return speedup_halfwidth(tuple(recorder.rows.get(_case(state.planned), {}).values()))
 
-    deadline, rounds = began + config.budget_s, settings.rounds
-    budget = Budget(deadline=deadline, seconds=config.budget_s, rounds=rounds, case_seconds=settings.case_seconds)
-    return BudgetedCases(budget, width, settings.target)
+    return Budget(
+        deadline=began + config.budget_s,
+        seconds=config.budget_s,
+        rounds=settings.rounds,
+        case_seconds=settings.case_seconds,
+        width=width,
+        target=settings.target,
+    )
 
 
 def _stored_rows(config: Config, where: dict[str, Any]) -> Reading[list[dict[str, Any]]]:

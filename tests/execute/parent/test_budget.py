@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import pytest
 
-from pairbench.execute.parent.budget import Budget, BudgetedCases
+from pairbench.execute.parent.budget import Budget
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.model.outcome import OUT_OF_BUDGET, Status, Verification
 from pairbench.model.plan import PlannedCase
@@ -85,12 +85,18 @@ def spend(planned: Planned) -> Callable[..., tuple[Session, list[int], set[int]]
         states = [CaseState(planned=planned(rows=index)) for index in range(len(seconds))]
         keys = [state.planned.case.key for state in states]
         session = Session(states, dict(zip(keys, seconds, strict=True)))
-        budget = Budget(
-            deadline=budget_s, seconds=budget_s, rounds=3, case_seconds=1.0, clock=lambda: session.now, start_s=3.0
-        )
         by_key = {keys[index]: width for index, width in (widths or {}).items()}
-        cases = BudgetedCases(budget, lambda state: by_key.get(state.planned.case.key), target=0.005)
-        cases(session)  # type: ignore[arg-type]
+        budget = Budget(
+            deadline=budget_s,
+            seconds=budget_s,
+            rounds=3,
+            case_seconds=1.0,
+            width=lambda state: by_key.get(state.planned.case.key),
+            target=0.005,
+            clock=lambda: session.now,
+            start_s=3.0,
+        )
+        budget(session)  # type: ignore[arg-type]
         left = {
             index for index, state in enumerate(states) if any(end[1] == OUT_OF_BUDGET for end in state.ended.values())
         }
@@ -114,9 +120,9 @@ def test_whole_cases_in_their_order_as_far_as_they_fit(spend: Any) -> None:
     assert {stage for stage, _ in session.done} == {"verify", "time", "profile"}
 
 
-def test_one_case_is_done_whatever_it_takes(spend: Any) -> None:
-    _, rounds, left = spend(10, [60.0, 1.0])
-    assert rounds == [3, 0] and left == {1}
+@pytest.mark.parametrize(("budget_s", "case_s"), [(10, 60.0), (0.5, 1.0)])
+def test_one_case_is_done_whatever_it_takes(spend: Any, budget_s: float, case_s: float) -> None:
+    assert spend(budget_s, [case_s, 1.0])[1:] == ([3, 0], {1})
 
 
 def test_a_case_that_is_too_much_for_what_is_left_waits(spend: Any) -> None:
@@ -130,7 +136,3 @@ def test_what_is_left_goes_to_the_widest(spend: Any) -> None:
     session, rounds, left = spend(60, [1.0] * 4, {0: 0.001, 1: 0.02, 2: 0.3, 3: 0.01})
     assert not left and rounds[0] == rounds[1] == rounds[3] == 3 and rounds[2] > 10
     assert 50 <= session.now <= 60
-
-
-def test_no_time_at_all(spend: Any) -> None:
-    assert spend(0.5, [1.0, 1.0])[1:] == ([3, 0], {1})

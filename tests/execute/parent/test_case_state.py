@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.protocol import Ended, TimeCase, VerifyCase, without_baseline
+from pairbench.execute.protocol import Ended, TimeCase, VerifyCase
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry, PlannedCase
 from tests.execute.made import entry, timed_round
@@ -32,16 +32,6 @@ def state_of(planned: PlannedCase, *entries: Entry, **more: Any) -> CaseState:
 
 def nothing(marker: str) -> str | None:
     return None
-
-
-def test_an_entry_goes_from_unverified_to_timed_to_measured(planned: Planned) -> None:
-    assert CaseState(planned=planned()).unverified() == (BASELINE, A, B)
-    state = state_of(planned(), BASELINE, A, B)
-    assert state.unverified() == () and state.timed() == (BASELINE, A, B)
-    assert state.outcome(A).status is Status.VERIFIED
-    state.take(timed_round(BASELINE, A, B), job(state), nothing)
-    found = state.outcome(A)
-    assert (found.status, found.reason, len(found.rounds)) == (Status.MEASURED, None, 1)
 
 
 def test_a_refuted_entry_keeps_what_was_found_and_its_first_end(planned: Planned) -> None:
@@ -127,12 +117,6 @@ def test_an_interrupted_case(
     state.interrupt(rounds)
     assert (state.outcome(A).status, state.outcome(A).reason) == (status, words)
     assert state.outcome(B).status is Status.SKIPPED
-
-
-def test_without_a_baseline_the_variants_are_skipped() -> None:
-    ends = without_baseline((BASELINE, A), Status.OOM, "out of memory")
-    assert [(end.entry, end.status) for end in ends] == [(BASELINE, Status.OOM), (A, Status.SKIPPED)]
-    assert ends[1].reason == "nothing to verify against: the baseline oom (out of memory)"
 
 
 def test_a_case_that_fails_with_impostors_left_closes_them(planned: Planned) -> None:

@@ -4,28 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from pairbench.errors import PairbenchError
+from pairbench.execute import protocol
 from pairbench.execute.parent import interleaving as module
 from pairbench.execute.parent import session as session_module
 from pairbench.execute.parent.interleaving import Interleaving
 from pairbench.execute.parent.pool import WorkerEndedError
-from pairbench.execute.protocol import (
-    CloseCase,
-    CompareOutputs,
-    Ended,
-    Fingerprint,
-    FingerprintOutputs,
-    OpenCase,
-    Opened,
-    ProfileCase,
-    SaveOutputs,
-    TakeBlock,
-    TakenBlock,
-    VerifyCase,
-)
 from pairbench.model.environment import Device
 from pairbench.model.outcome import (
     PRECISE,
@@ -43,12 +31,6 @@ from tests.execute.made import GPU, FakeWorkers, timed_round
 
 Planned = Callable[..., PlannedCase]
 Fates = dict[tuple[str, str, str], str]
-
-
-class Site:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.settings = Settings(rounds=2, min_samples=20, max_samples=100)
 
 
 class Log:
@@ -69,12 +51,15 @@ class FakeWorker:
         self._side = side
         self._fates = fates
         self._log = log
-        self._open: OpenCase | None = None
+        self._open: protocol.OpenCase | None = None
         self._blocks = 0
         self.alive = True
 
     def log_line(self, marker: str) -> str | None:
         return None
+
+    def _fate(self, stage: str, entry: Entry | None = None) -> str:
+        return self._fates.get((self._side, stage, entry.implementation if entry else ""), "")
 
     def request(self, job: Any) -> Iterator[Any]:
         assert self.alive, "a job for a dead worker"
@@ -88,72 +73,64 @@ class FakeWorker:
 
     def _answer(self, job: Any) -> Iterator[Any]:
         match job:
-            case OpenCase():
+            case protocol.OpenCase():
                 yield from self._opened(job)
-            case TakeBlock():
+            case protocol.TakeBlock():
                 yield from self._turn(job)
-            case CloseCase():
+            case protocol.CloseCase():
                 assert self._open is not None
                 yield from self._ends("close", self._open.entries)
                 yield timed_round(
                     *self._open.entries, index=self._open.round, blocks=self._blocks, stop_reason=job.stop_reason
                 )
                 self._open = None
-            case VerifyCase():
+            case protocol.VerifyCase():
                 ended = yield from self._ends("verify", job.entries)
                 yield from (Verification(entry=e, status=Status.VERIFIED) for e in job.entries if e not in ended)
-            case ProfileCase():
+            case protocol.ProfileCase():
                 yield from (Profile(entry=e, launches=Launches(status="exact")) for e in job.entries)
-            case FingerprintOutputs():
-                yield Fingerprint(entry=None, text=self._fates.get((self._side, "inputs", ""), "same"))
-                for entry in job.entries:
-                    text = self._fates.get((self._side, "outputs", entry.implementation), "same")
-                    yield Fingerprint(entry=entry, text=text)
-            case SaveOutputs():
-                if self._fates.get((self._side, "save", job.entries[0].implementation)):
-                    yield Ended(entry=job.entries[0], status=Status.FAILED, reason="No space left on device")
+            case protocol.FingerprintOutputs():
+                yield protocol.Fingerprint(entry=None, text=self._fate("inputs"))
+                yield from (protocol.Fingerprint(entry=e, text=self._fate("outputs", e)) for e in job.entries)
+            case protocol.SaveOutputs():
+                if self._fate("save", *job.entries):
+                    yield protocol.Ended(entry=job.entries[0], status=Status.FAILED, reason="No space left on device")
                 else:
                     job.file.write_text("outputs")
                     yield job.entries[0]
-            case CompareOutputs():
+            case protocol.CompareOutputs():
                 assert job.file.read_text() == "outputs"
-                agreement = Agreement(self._fates.get((self._side, "compare", job.entries[0].implementation), "within"))
+                agreement = Agreement(self._fate("compare", *job.entries) or "within")
                 yield OutputsCompared(entry=job.entries[0], agreement=agreement, reason="by so much")
 
     def _ends(self, stage: str, entries: tuple[Entry, ...]) -> Any:
         ended = []
         for index, entry in enumerate(entries):
-            match self._fates.get((self._side, stage, entry.implementation)):
+            match self._fate(stage, entry):
                 case "raises":
                     ended.append(entry)
-                    yield Ended(entry=entry, status=Status.FAILED, reason="raised")
+                    yield protocol.Ended(entry=entry, status=Status.FAILED, reason="raised")
                 case "crashes":
                     self.alive = False
                     raise WorkerEndedError(index, Status.FAILED, "crashed")
         return ended
 
-    def _opened(self, job: OpenCase) -> Iterator[Any]:
+    def _opened(self, job: protocol.OpenCase) -> Iterator[Any]:
         self._open, self._blocks = job, 0
         ended = yield from self._ends("open", job.entries)
-        if not ended and not self._fates.get((self._side, "open", "nobody")):
-            yield Opened(lead_in=tuple(7 if self._side == "old" else 3 for _ in job.entries))
+        if not ended and not self._fate("opens"):
+            yield protocol.Opened(lead_in=tuple(7 if self._side == "old" else 3 for _ in job.entries))
 
-    def _turn(self, job: TakeBlock) -> Iterator[Any]:
+    def _turn(self, job: protocol.TakeBlock) -> Iterator[Any]:
         assert self._open is not None and len(job.lead_in) == len(self._open.entries)
         self._blocks += 1
         if self._blocks > 5 and (yield from self._ends("turn", self._open.entries)):
             return
-        throttled = 2 if self._fates.get((self._side, "throttles", "")) == str(self._blocks) else 0
+        throttled = 2 if self._fate("throttles") == str(self._blocks) else 0
         call_ns = tuple(100.0 + self._blocks % 2 for _ in self._open.entries)
-        rested_s = self._blocks * float(self._fates.get((self._side, "rests", ""), "0"))
-        yield TakenBlock(call_ns=call_ns, device_ns=(None,) * len(call_ns), throttled=throttled, rested_s=rested_s)
-
-
-class Quiet:
-    def step(self, *_: object) -> None: ...
-    def stepped(self, *_: object) -> None: ...
-    def finished(self, *_: object) -> None: ...
-    def so_far(self, *_: object) -> None: ...
+        rested_s = self._blocks * float(self._fate("rests") or 0)
+        device_ns = (None,) * len(call_ns)
+        yield protocol.TakenBlock(call_ns=call_ns, device_ns=device_ns, throttled=throttled, rested_s=rested_s)
 
 
 Run = Callable[..., tuple[Interleaving, Log]]
@@ -174,8 +151,9 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
         monkeypatch.setattr(module, "Workers", workers)
         monkeypatch.setattr(session_module, "Workers", workers)
         plans = (Plan(cases=tuple(old or [planned()])), Plan(cases=tuple(new or [planned()])))
-        sites: Any = (Site("old"), Site("new"))
-        made = Interleaving(sites, GPU, plans, Quiet(), tmp_path)
+        settings = Settings(rounds=2, min_samples=20, max_samples=100)
+        sites: Any = tuple(SimpleNamespace(name=name, settings=settings) for name in ("old", "new"))
+        made = Interleaving(sites, GPU, plans, MagicMock(), tmp_path)
         with made.ahead(2) as ahead:
             made.prepare()
             made.time(2, made.twins, ahead)
@@ -199,12 +177,12 @@ def statuses(made: Interleaving, side: int) -> dict[str, str]:
 def test_sides_take_turns_block_by_block_in_random_order_with_the_same_blocks_and_lead_ins(run: Run) -> None:
     made, log = run(again=True)
     assert statuses(made, 0) == statuses(made, 1) == dict.fromkeys(("baseline", "a", "b"), "measured")
-    turns = [side for side, _ in log.of(TakeBlock)]
+    turns = [side for side, _ in log.of(protocol.TakeBlock)]
     pairs = list(zip(turns[::2], turns[1::2], strict=True))
     assert all(set(pair) == {"old", "new"} for pair in pairs)
     first = [pair[0] for pair in pairs]
     assert 0.2 < first.count("old") / len(first) < 0.8
-    assert {job.lead_in for _, job in log.of(TakeBlock)} == {(7, 7, 7)}
+    assert {job.lead_in for _, job in log.of(protocol.TakeBlock)} == {(7, 7, 7)}
     for twin in made.twins:
         old, new = twin.states
         assert [timed.round for timed in new.rounds] == [0, 1, 2, 3], "more rounds have their own numbers"
@@ -244,7 +222,7 @@ def test_what_ends_on_one_side_costs_only_itself(run: Run, stage: str, side: str
     for state in made.twins[0].states:
         timed = [[found.entry.implementation for found in one.entries] for one in state.rounds]
         assert timed == [["baseline", "b"]] * 2
-    assert {len(job.entries) for _, job in log.of(OpenCase)} <= {2, 3}
+    assert {len(job.entries) for _, job in log.of(protocol.OpenCase)} <= {2, 3}
 
 
 def test_what_is_wrong_on_fresh_inputs_ends_and_the_others_round_stays(run: Run) -> None:
@@ -255,7 +233,7 @@ def test_what_is_wrong_on_fresh_inputs_ends_and_the_others_round_stays(run: Run)
 
 def test_a_worker_that_says_nothing_is_our_fault(run: Run) -> None:
     with pytest.raises(PairbenchError, match="named no reason"):
-        run({("new", "open", "nobody"): "x"})
+        run({("new", "opens", ""): "not"})
 
 
 def test_outputs_are_compared_and_what_contradicts_is_not_timed(run: Run) -> None:
@@ -264,14 +242,14 @@ def test_outputs_are_compared_and_what_contradicts_is_not_timed(run: Run) -> Non
     )
     found = {entry.implementation: compared.agreement for entry, compared in made.twins[0].outputs.items()}
     assert found == {"baseline": Agreement.EQUAL, "a": Agreement.DIFFERENT, "b": Agreement.WITHIN}
-    assert {tuple(e.implementation for e in job.entries) for _, job in log.of(OpenCase)} == {("baseline", "b")}
-    assert [side for side, _ in log.of(SaveOutputs)] == ["old", "old"]
+    assert {tuple(e.implementation for e in job.entries) for _, job in log.of(protocol.OpenCase)} == {("baseline", "b")}
+    assert [side for side, _ in log.of(protocol.SaveOutputs)] == ["old", "old"]
 
 
 def test_outputs_of_other_inputs_say_nothing(run: Run, tmp_path: Path) -> None:
     made, log = run({("new", "inputs", ""): "others"})
     assert {compared.agreement for compared in made.twins[0].outputs.values()} == {Agreement.UNKNOWN}
-    assert not log.of(SaveOutputs)
+    assert not log.of(protocol.SaveOutputs)
 
 
 def test_a_full_disk_is_no_fault_of_the_implementation(run: Run, tmp_path: Path) -> None:
@@ -287,14 +265,14 @@ def test_only_cases_of_both_sides_with_one_definition_are_paired(run: Run, plann
     changed = replace(other, operator=replace(other.operator, definition_hash="e"))
     made, log = run(None, [planned(), planned(rows=5), other], [planned(), planned(rows=6), changed])
     assert [twin.key for twin in made.twins] == ["op[rows=4]"]
-    assert {job.case.key for side, job in log.of(VerifyCase) if side == "old"} == {"op[rows=4]"}
-    assert {job.case.key for side, job in log.of(VerifyCase) if side == "new"} == {
+    assert {job.case.key for side, job in log.of(protocol.VerifyCase) if side == "old"} == {"op[rows=4]"}
+    assert {job.case.key for side, job in log.of(protocol.VerifyCase) if side == "new"} == {
         *("op[rows=4]", "op[rows=6]", "op[rows=9]")
     }
-    assert {job.case.key for _, job in log.of(ProfileCase)} == {"op[rows=4]"}
+    assert {job.case.key for _, job in log.of(protocol.ProfileCase)} == {"op[rows=4]"}
 
 
 def test_a_variant_of_one_side_is_not_timed(run: Run, planned: Planned) -> None:
     made, log = run(None, [planned(names=("baseline", "a"))], [planned(names=("baseline", "a", "b"))])
-    assert {tuple(e.implementation for e in job.entries) for _, job in log.of(OpenCase)} == {("baseline", "a")}
+    assert {tuple(e.implementation for e in job.entries) for _, job in log.of(protocol.OpenCase)} == {("baseline", "a")}
     assert statuses(made, 1)["b"] == "verified"

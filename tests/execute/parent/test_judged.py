@@ -9,35 +9,11 @@ from typing import Any
 
 import pytest
 
+from pairbench.execute import protocol
 from pairbench.execute.parent import judged as module
 from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.judged import ClocksDisagreeError, OutsideClock, judged_results
 from pairbench.execute.parent.pool import WorkerEndedError
-from pairbench.execute.protocol import (
-    HARNESS_LACKED,
-    JUDGED_OUTSIDE,
-    Alone,
-    Answer,
-    CompareInputs,
-    DrawSeed,
-    Ended,
-    HoldCase,
-    HoldsMuch,
-    Inputs,
-    Judged,
-    JudgeOutputs,
-    JudgeTimed,
-    Outputs,
-    Request,
-    Taken,
-    TimeAlone,
-    TimeCase,
-    TimedCase,
-    TimedEntry,
-    TooLarge,
-    VerifyCase,
-    without_baseline,
-)
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.case import Case
 from pairbench.model.outcome import ImpostorResult, Status, Verification
@@ -50,8 +26,8 @@ ABOUT: dict[str, Any] = {
     "case": Case(operator="op", axes=(), tier="smoke"),
     "entries": (BASELINE, VARIANT),
 }
-VERIFY = VerifyCase(**ABOUT, automatic_impostors=False, declared_impostors=("wrong",), outside=True)
-TIME = TimeCase(**ABOUT, round=0, capturable=(), outside=True)
+VERIFY = protocol.VerifyCase(**ABOUT, automatic_impostors=False, declared_impostors=("wrong",), outside=True)
+TIME = protocol.TimeCase(**ABOUT, round=0, capturable=(), outside=True)
 
 
 @dataclass
@@ -88,17 +64,17 @@ def says(*messages: Any) -> Process:
     return Process(lambda _: iter(messages))
 
 
-def verdicts(*found: Judged | Ended, held: tuple[Any, ...] = ()) -> Process:
+def verdicts(*found: protocol.Judged | protocol.Ended, held: tuple[Any, ...] = ()) -> Process:
     """Return a judge that gives these verdicts on outputs, one after the other, and finds the inputs right."""
     left = iter(found)
 
     def script(job: Any) -> Iterator[Any]:
         match job:
-            case HoldCase():
+            case protocol.HoldCase():
                 yield from held
-            case CompareInputs():
-                yield Judged(mismatch=None)
-            case JudgeOutputs():
+            case protocol.CompareInputs():
+                yield protocol.Judged(mismatch=None)
+            case protocol.JudgeOutputs():
                 yield next(left)
 
     return Process(script)
@@ -108,16 +84,16 @@ def verified(entry: Entry, status: Status = Status.VERIFIED, reason: str | None 
     return Verification(entry=entry, status=status, reason=reason)
 
 
-def outputs(index: int, *seeds: int) -> list[Outputs]:
-    return [Outputs(index=index, seed=seed, described="[]") for seed in seeds]
+def outputs(index: int, *seeds: int) -> list[protocol.Outputs]:
+    return [protocol.Outputs(index=index, seed=seed, described="[]") for seed in seeds]
 
 
-RIGHT, WRONG = Judged(mismatch=None, note="no oracle"), Judged(mismatch="output differs")
+RIGHT, WRONG = protocol.Judged(mismatch=None, note="no oracle"), protocol.Judged(mismatch="output differs")
 
 
 NOT_SENT = "its worker did not send its outputs to be judged"
-OUT_OF_MEMORY = Ended(entry=None, status=Status.OOM, reason="out of memory")
-ACCUMULATES = verified(VARIANT, Status.MISMATCHED, f"its second backward: {JUDGED_OUTSIDE}; it accumulates")
+OUT_OF_MEMORY = protocol.Ended(entry=None, status=Status.OOM, reason="out of memory")
+ACCUMULATES = verified(VARIANT, Status.MISMATCHED, f"its second backward: {protocol.JUDGED_OUTSIDE}; it accumulates")
 CHANGES = verified(VARIANT, Status.MISMATCHED, "changes its input 'x'")
 
 
@@ -133,7 +109,7 @@ CHANGES = verified(VARIANT, Status.MISMATCHED, "changes its input 'x'")
         ((0, 1), verified(VARIANT), [WRONG], Status.MISMATCHED, "output differs", [False, False]),
         # The verdict stands where the worker has left room for it; one that it invents is not believed.
         ((0,), ACCUMULATES, [WRONG], Status.MISMATCHED, "its second backward: output differs; it accumulates", [False]),
-        ((), verified(VARIANT, Status.MISMATCHED, JUDGED_OUTSIDE), [], Status.FAILED, NOT_SENT, []),
+        ((), verified(VARIANT, Status.MISMATCHED, protocol.JUDGED_OUTSIDE), [], Status.FAILED, NOT_SENT, []),
         # What the worker itself finds wrong.
         ((), CHANGES, [], Status.MISMATCHED, "changes its input 'x'", []),
     ],
@@ -148,9 +124,9 @@ def test_an_entry_is_what_the_judge_says_of_its_outputs(
 
 
 def test_a_baseline_whose_calls_differ_is_called_so_and_variants_say_why_they_were_skipped() -> None:
-    wrong = Judged(mismatch="output differs from the baseline's in 3 of 8 elements")
-    skipped = without_baseline((VARIANT,), Status.MISMATCHED, JUDGED_OUTSIDE)
-    told = [*outputs(0, 0), verified(BASELINE, Status.MISMATCHED, JUDGED_OUTSIDE), *skipped]
+    wrong = protocol.Judged(mismatch="output differs from the baseline's in 3 of 8 elements")
+    skipped = protocol.without_baseline((VARIANT,), Status.MISMATCHED, protocol.JUDGED_OUTSIDE)
+    told = [*outputs(0, 0), verified(BASELINE, Status.MISMATCHED, protocol.JUDGED_OUTSIDE), *skipped]
     baseline, variant = results(says(*told), verdicts(wrong), VERIFY)
     assert baseline.reason == f"its calls on the same inputs differ: {wrong.mismatch}"
     assert variant.status is Status.SKIPPED and variant.reason == (
@@ -161,29 +137,29 @@ def test_a_baseline_whose_calls_differ_is_called_so_and_variants_say_why_they_we
 
 
 def test_an_impostor_is_rejected_by_the_judge() -> None:
-    told = ImpostorResult(impostor="wrong", declared=True, rejected=True, reason=JUDGED_OUTSIDE)
+    told = ImpostorResult(impostor="wrong", declared=True, rejected=True, reason=protocol.JUDGED_OUTSIDE)
     (found,) = results(says(*outputs(2, 0), told), verdicts(WRONG), VERIFY)
     assert found.rejected and found.reason == "output differs"
 
 
 def test_where_the_baseline_is_wrong_nobody_else_is_asked() -> None:
-    ended = Ended(entry=BASELINE, status=Status.MISMATCHED, reason="the baseline is wrong")
+    ended = protocol.Ended(entry=BASELINE, status=Status.MISMATCHED, reason="the baseline is wrong")
     worker = Process(lambda _: pytest.fail("it is not"))
     assert results(worker, verdicts(held=(ended,)), VERIFY) == [ended]
 
 
 def test_other_inputs_in_another_process_are_the_suite_s_fault() -> None:
-    judge = Process(
-        lambda job: iter([Judged(mismatch="inputs() makes others")] if isinstance(job, CompareInputs) else [])
-    )
-    worker = says(Inputs(sums=(("0:x", "1"),)))
-    assert results(worker, judge, VERIFY) == [Ended(entry=None, status=Status.FAILED, reason="inputs() makes others")]
+    others = protocol.Judged(mismatch="inputs() makes others")
+    judge = Process(lambda job: iter([others] if isinstance(job, protocol.CompareInputs) else []))
+    worker = says(protocol.Inputs(sums=(("0:x", "1"),)))
+    (ended,) = results(worker, judge, VERIFY)
+    assert ended == protocol.Ended(entry=None, status=Status.FAILED, reason="inputs() makes others")
     assert worker.replies == [False]
 
 
 def test_a_judge_that_ends_takes_the_worker_with_it_that_waits_for_it() -> None:
     def script(job: Any) -> Iterator[Any]:
-        if isinstance(job, JudgeOutputs):
+        if isinstance(job, protocol.JudgeOutputs):
             raise WorkerEndedError(1, Status.FAILED, "crashed")
         yield from ()
 
@@ -193,17 +169,17 @@ def test_a_judge_that_ends_takes_the_worker_with_it_that_waits_for_it() -> None:
     assert worker.closed
 
 
-def taken(asks: bool, call_ns: tuple[float, ...] = (), **changes: Any) -> Taken:
+def taken(asks: bool, call_ns: tuple[float, ...] = (), **changes: Any) -> protocol.Taken:
     none = (0,) * len(call_ns)
     turn_ns = tuple(int(2 * value) for value in call_ns)
     plain: dict[str, Any] = {"position": none, "at_ns": none, "turn_ns": turn_ns, "now_ns": 0, "since_ns": 0}
-    return Taken(call_ns=call_ns, asks=asks, **{**plain, **changes})
+    return protocol.Taken(call_ns=call_ns, asks=asks, **{**plain, **changes})
 
 
-def timed_case(kept: tuple[int, ...] = ()) -> TimedCase:
+def timed_case(kept: tuple[int, ...] = ()) -> protocol.TimedCase:
     entry: dict[str, Any] = {"call_ns": (9.0,), "fresh_ns": (), "lead_in": 1, "warm_up_ns": 1.0, "kept": kept}
-    entries = tuple(TimedEntry(index=index, **entry, began_on_new=False) for index in (0, 1))
-    return TimedCase(entries=entries, measuring_s=1.0, sets=3)
+    entries = tuple(protocol.TimedEntry(index=index, **entry, began_on_new=False) for index in (0, 1))
+    return protocol.TimedCase(entries=entries, measuring_s=1.0, sets=3)
 
 
 ROUND = timed_round(BASELINE, VARIANT)
@@ -212,42 +188,42 @@ ROUND = timed_round(BASELINE, VARIANT)
 @pytest.mark.parametrize(("job", "said"), [(VERIFY, verified(VARIANT)), (TIME, ROUND)], ids=["verify", "time"])
 def test_a_case_for_which_the_judge_has_no_room_is_judged_by_its_worker(job: Any, said: Any) -> None:
     worker = Process(lambda given: iter([given, said]))
-    assert results(worker, says(TooLarge()), job) == [replace(job, outside=False), said]
+    assert results(worker, says(protocol.TooLarge()), job) == [replace(job, outside=False), said]
 
 
 def test_a_case_for_which_the_judge_has_no_room_beside_other_workers_is_left_for_later() -> None:
     worker = Process(lambda _: pytest.fail("it is not asked"))
-    (ended,) = results(worker, says(TooLarge()), replace(VERIFY, beside=True))
+    (ended,) = results(worker, says(protocol.TooLarge()), replace(VERIFY, beside=True))
     assert (ended.entry, ended.status) == (None, Status.OOM)
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        [replace(verified(VARIANT), status=Status.SKIPPED, reason=f"{HARNESS_LACKED}: tried to allocate")],
-        [Ended(entry=VARIANT, status=Status.OOM, reason="out of memory")],
+        [replace(verified(VARIANT), status=Status.SKIPPED, reason=f"{protocol.HARNESS_LACKED}: tried to allocate")],
+        [protocol.Ended(entry=VARIANT, status=Status.OOM, reason="out of memory")],
         [*outputs(1, 0), verified(VARIANT)],
     ],
     ids=["in the harness", "in the call", "in the judge"],
 )
 def test_what_lacks_memory_beside_the_judge_is_verified_once_more_without_it(said: list[Any]) -> None:
     """Other entries keep their verdict, and an out-of-memory counts only where the judge holds nothing."""
-    asked, inside = list[VerifyCase](), verified(VARIANT)
+    asked, inside = list[protocol.VerifyCase](), verified(VARIANT)
 
     def script(job: Any) -> Iterator[Any]:
         asked.append(job)
-        right = Ended(entry=BASELINE, status=Status.FAILED, reason="it says so")
+        right = protocol.Ended(entry=BASELINE, status=Status.FAILED, reason="it says so")
         yield from [right, *said] if job.outside else [verified(BASELINE), inside]
 
-    judge = verdicts(OUT_OF_MEMORY, held=(HoldsMuch(),))
+    judge = verdicts(OUT_OF_MEMORY, held=(protocol.HoldsMuch(),))
     first, second = results(Process(script), judge, VERIFY)
     assert (first.reason, second) == ("it says so", inside)
     assert [job.outside for job in asked] == [True, False] and judge.closed
-    for held, beside in (((), False), ((HoldsMuch(),), True)):
+    for held, beside in (((), False), ((protocol.HoldsMuch(),), True)):
         # A variant may say that it lacks memory, to be judged where it can reach the judge.
         judge = verdicts(OUT_OF_MEMORY, held=held)
         _, short = results(Process(script), judge, replace(VERIFY, beside=beside))
-        lacked = HARNESS_LACKED in short.reason
+        lacked = protocol.HARNESS_LACKED in short.reason
         assert (short.entry, short.status) == (VARIANT, Status.SKIPPED if lacked else Status.OOM)
         assert asked[-1].outside and not judge.closed
 
@@ -279,29 +255,30 @@ def timing_judge(*said: Any, asked: list[Any] | None = None) -> Process:
     def script(job: Any) -> Iterator[Any]:
         if asked is not None:
             asked.append(job)
-        yield from [Alone(latency_ns=(5.0,) * 9, plain=True)] if isinstance(job, TimeAlone) else said
+        yield from [protocol.Alone(latency_ns=(5.0,) * 9, plain=True)] if isinstance(job, protocol.TimeAlone) else said
 
     return Process(script)
 
 
 def test_samples_are_those_that_came_while_they_were_taken_and_seeds_are_the_parent_s() -> None:
-    ended = Ended(entry=VARIANT, status=Status.MISMATCHED, reason="remembers results")
+    ended = protocol.Ended(entry=VARIANT, status=Status.MISMATCHED, reason="remembers results")
     asked = list[Any]()
-    judge = timing_judge(Request(kind="kept", index=1), ended, asked=asked)
-    worker = says(DrawSeed(), taken(True, (2.0, 1.0)), taken(False), timed_case((0,)), Answer(described="[]"), ROUND)
+    judge = timing_judge(protocol.Request(kind="kept", index=1), ended, asked=asked)
+    answer = protocol.Answer(described="[]")
+    worker = says(protocol.DrawSeed(), taken(True, (2.0, 1.0)), taken(False), timed_case((0,)), answer, ROUND)
     found = results(worker, judge, TIME)
     assert found[0] == ended
     assert [samples.call_ns for samples in found[1].entries] == [(2.0,), (1.0,)]
     assert found[1].alone_ns == (5.0,) * 9
     seed, _, request, end = worker.replies
-    assert (request.kind, end.kind) == ("kept", "end") and isinstance(judge.replies[0], Answer)
-    (told,) = [job for job in asked if isinstance(job, JudgeTimed)]
+    assert (request.kind, end.kind) == ("kept", "end") and isinstance(judge.replies[0], protocol.Answer)
+    (told,) = [job for job in asked if isinstance(job, protocol.JudgeTimed)]
     assert told.first_seed == seed and [one.call_ns for one in told.timed.entries] == [(2.0,), (1.0,)]
 
 
 def test_a_case_that_ends_while_it_is_judged_leaves_no_judge_in_the_middle() -> None:
-    ended = Ended(entry=None, status=Status.FAILED, reason="replaces time.time")
-    judge = timing_judge(Request(kind="again", index=1, seeds=(3,)))
+    ended = protocol.Ended(entry=None, status=Status.FAILED, reason="replaces time.time")
+    judge = timing_judge(protocol.Request(kind="again", index=1, seeds=(3,)))
     worker = says(taken(True, (2.0, 1.0)), taken(False), timed_case((0,)), ended)
     assert results(worker, judge, TIME) == [ended]
     assert judge.closed
@@ -318,8 +295,9 @@ def test_a_baseline_that_looks_slowed_is_timed_alone_once_more_but_not_on_a_busy
     slow = taken(True, (1e6, 1.0) * 9)
     worker = says(slow, taken(False), timed_case((0,)), timed_round(BASELINE, VARIANT, blocks=9, timer="perf_counter"))
     (found,) = results(worker, judge, TIME)
-    again = [] if foreign_cores else [TimeAlone]
-    assert len(found.alone_ns) == 18 * len(again) and [type(job) for job in asked] == [TimeAlone, JudgeTimed, *again]
+    again = [] if foreign_cores else [protocol.TimeAlone]
+    assert len(found.alone_ns) == 18 * len(again)
+    assert [type(job) for job in asked] == [protocol.TimeAlone, protocol.JudgeTimed, *again]
 
 
 BASELINE_US, OVERHEAD_US = 400, 20

@@ -39,6 +39,11 @@ def held(device: Device = CPU, **how: bool) -> Iterator[None]:
         yield
 
 
+def assert_free(device: Device = CPU) -> None:
+    with held(device):
+        pass
+
+
 def assert_held(device: Device = CPU, **how: bool) -> None:
     with pytest.raises(InterruptedRunError), device_lock(device, lambda _: None, lambda: True, **how):
         pass
@@ -90,10 +95,6 @@ def test_those_that_only_verify_share_a_device_and_nobody_times_beside_them(fold
         pass
 
 
-def test_a_second_process_waits_and_says_for_whom(holder: subprocess.Popen[str]) -> None:
-    assert_named(said_while_waiting(), holder)
-
-
 def test_who_has_just_taken_it_is_named_a_moment_later(folder: Path, holder: subprocess.Popen[str]) -> None:
     (lock,) = folder.rglob("*.lock")
     lock.write_text("")
@@ -111,13 +112,14 @@ def test_who_has_just_taken_it_is_named_a_moment_later(folder: Path, holder: sub
     assert_named(said, holder)
 
 
-def test_other_devices_are_free_and_so_is_the_lock_of_a_killed_process(holder: subprocess.Popen[str]) -> None:
-    with held(GPU):
-        pass
+def test_who_waits_is_told_for_whom_and_other_devices_are_free_and_so_is_the_lock_of_a_killed_process(
+    holder: subprocess.Popen[str],
+) -> None:
+    assert_named(said_while_waiting(), holder)
+    assert_free(GPU)
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    with held():
-        pass
+    assert_free()
 
 
 def test_who_waits_for_a_device_beside_its_own_says_so_and_gives_up_what_it_has(folder: Path) -> None:
@@ -126,8 +128,7 @@ def test_who_waits_for_a_device_beside_its_own_says_so_and_gives_up_what_it_has(
         with pytest.raises(InterruptedRunError), device_lock(wanted, said.append, lambda: True):
             pass
         assert not said, "an interrupted wait has nothing to say"
-        with held(SECOND):
-            pass
+        assert_free(SECOND)
         said = said_while_waiting(wanted)
     ours = "another device's turn of this run"
     assert said == [f"cuda:0 (a GPU), which cuda:1 needs too, is held by {ours}; waiting for it{ADVICE}"]
@@ -156,8 +157,7 @@ def locks_of(folder: Path) -> Path:
 
 
 def test_a_folder_that_is_the_users_alone(folder: Path) -> None:
-    with held():
-        pass
+    assert_free()
     for path in (folder / "pairbench", folder / "pairbench" / "locks", locks_of(folder)):
         assert path.stat().st_mode & 0o077 == 0
     assert (locks_of(folder) / "cpu.lock").stat().st_mode & 0o777 == 0o600
@@ -166,8 +166,7 @@ def test_a_folder_that_is_the_users_alone(folder: Path) -> None:
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_link_leads_nowhere(folder: Path, tmp_path_factory: pytest.TempPathFactory, what: str) -> None:
     """Whoever puts a link in the way changes no file and no folder that it leads to."""
-    with held():
-        pass
+    assert_free()
     victim = tmp_path_factory.mktemp("victim")
     (victim / "cpu.lock").write_text("years of work")
     (victim / "cpu.lock").chmod(0o600)
@@ -180,8 +179,7 @@ def test_a_link_leads_nowhere(folder: Path, tmp_path_factory: pytest.TempPathFac
         locks.rmdir()
         locks.symlink_to(victim)
     # Another folder of the user's is taken, or it is said that there is none.
-    with held():
-        pass
+    assert_free()
     assert (victim / "cpu.lock").read_text() == "years of work"
     assert (victim / "cpu.lock").stat().st_mode & 0o777 == 0o600 and victim.stat().st_mode & 0o777 == 0o755
 
@@ -234,8 +232,7 @@ def test_one_folder_for_all_users(folder: Path, tmp_path: Path, monkeypatch: pyt
         assert_held()
     assert (shared / "cpu.lock").stat().st_mode & 0o777 == 0o666
     (shared / "cpu.lock").chmod(0o644)
-    with held():
-        pass
+    assert_free()
     assert (shared / "cpu.lock").stat().st_mode & 0o777 == 0o644, "what was there is left as it is"
 
 

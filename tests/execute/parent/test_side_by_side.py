@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -11,9 +12,9 @@ from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import session
 from pairbench.execute.parent.case_state import CaseState, unprofiled
 from pairbench.execute.parent.pool import Workers
-from pairbench.execute.parent.session import count_workers, profile_cases, verify_cases
+from pairbench.execute.parent.session import DeviceSession, count_workers
 from pairbench.model.outcome import Launches, Profile, Status, Verification
-from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.plan import Plan, PlannedCase
 from tests.execute.made import CPU, GPU
 
 Planned = Callable[..., PlannedCase]
@@ -28,24 +29,34 @@ class Counting(Workers):
         self.closed += 1
 
 
-def counted(entry: Entry) -> Profile:
-    return Profile(entry=entry, launches=Launches(status="not_applicable"), ops=1, peak_bytes=8, allocations=1)
-
-
 def verified(state: CaseState, reason: str | None = None) -> None:
     for entry in state.unverified():
         state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED, reason=reason)
 
 
-def done_by(function: Callable[..., None], workers: list[Any], states: list[CaseState], **how: bool) -> list[CaseState]:
-    """Verify or profile cases; returns those that were reported."""
-    waiting, done = iter(states), list[CaseState]()
-    function(workers, lambda: next(waiting, None), lambda _: None, lambda state, _: done.append(state), **how)
+@pytest.fixture
+def session_of(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DeviceSession]:
+    """Return a session of some cases, with these workers side by side."""
+
+    def make(cases: int, *workers: Counting) -> DeviceSession:
+        monkeypatch.setattr(session, "Workers", MagicMock(side_effect=workers))
+        monkeypatch.setattr(session, "judge_of", lambda *_, **__: None)
+        monkeypatch.setattr(session, "count_workers", lambda *_: len(workers))
+        plan = Plan(cases=tuple(planned(rows=index) for index in range(cases)))
+        return DeviceSession(MagicMock(), CPU, plan, MagicMock())
+
+    return make
+
+
+def verified_by(made: DeviceSession) -> list[CaseState]:
+    """Verify the cases of a session, and return those that were reported."""
+    done = list[CaseState]()
+    made.verify(verified=lambda state, _: done.append(state))
     return done
 
 
 @pytest.fixture
-def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[CaseState], list[CaseState]]]:
+def verify(session_of: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[CaseState], list[CaseState]]]:
     """Verify some cases by a step of ours; returns them, and those that were reported."""
 
     def run(step: Step, cases: int, several: int) -> tuple[list[CaseState], list[CaseState]]:
@@ -54,8 +65,8 @@ def verify(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
             assert enough is None or bool(enough(state)) == session._ran_short(state)
 
         monkeypatch.setattr(session, "verify_case", verify_case)
-        states = [CaseState(planned=planned(rows=index)) for index in range(cases)]
-        return states, done_by(verify_cases, [Counting() for _ in range(several)], states, impostors=False)
+        made = session_of(cases, *(Counting() for _ in range(several)))
+        return made.states, verified_by(made)
 
     return run
 
@@ -175,7 +186,7 @@ def test_only_what_wants_memory_beside_others_is_done_again(
     assert Counter(map(id, tried)) == {id(state): tries for state in states}
 
 
-def test_what_runs_short_beside_others_is_left_at_once(planned: Planned) -> None:
+def test_what_runs_short_beside_others_is_left_at_once(session_of: Any) -> None:
     """What is left of it would take the others' memory, and has to be done again."""
     beside = threading.Barrier(2)
 
@@ -196,11 +207,11 @@ def test_what_runs_short_beside_others_is_left_at_once(planned: Planned) -> None
                 reason = None if alone else "no oracle: out of memory: CUDA out of memory"
                 yield Verification(entry=entry, status=Status.VERIFIED, reason=reason)
 
-    states = [CaseState(planned=planned(rows=index)) for index in range(2)]
-    done = done_by(verify_cases, [Short(), Short()], states, impostors=False)
-    entries = len(states[0].planned.entries)
-    assert entries > 1 and Short.at_work == 2 + 2 * entries and set(done) == set(states)
-    assert not any(found.reason for state in states for found in state.verified.values())
+    made = session_of(2, Short(), Short())
+    done = verified_by(made)
+    entries = len(made.states[0].planned.entries)
+    assert entries > 1 and Short.at_work == 2 + 2 * entries and set(done) == set(made.states)
+    assert not any(found.reason for state in made.states for found in state.verified.values())
 
 
 def test_an_interruption_ends_all(verify: Any) -> None:
@@ -224,8 +235,9 @@ def test_an_interruption_ends_all(verify: Any) -> None:
     ],
 )
 def test_what_company_keeps_from_being_profiled_is_profiled_again_alone(
-    planned: Planned, monkeypatch: pytest.MonkeyPatch, why: str, times: int
+    session_of: Any, monkeypatch: pytest.MonkeyPatch, why: str, times: int
 ) -> None:
+    made: DeviceSession = session_of(4, Counting(), Counting())
     tries: dict[CaseState, int] = {}
     at_work: list[CaseState] = []
     together = threading.Barrier(2)
@@ -238,17 +250,18 @@ def test_what_company_keeps_from_being_profiled_is_profiled_again_alone(
         else:
             assert at_work == [state] and workers.closed == 1 and not state.profiles
         for entry in state.timed():
-            failed = tries[state] == 1 and state is states[2]
-            state.profiles[entry] = unprofiled(entry, why) if failed else counted(entry)
+            failed = tries[state] == 1 and state is made.states[2]
+            counted = Profile(entry=entry, launches=Launches(status="not_applicable"))
+            state.profiles[entry] = unprofiled(entry, why) if failed else counted
         at_work.remove(state)
 
     monkeypatch.setattr(session, "profile_case", profile_case)
-    states = [CaseState(planned=planned(rows=index)) for index in range(4)]
-    for state in states:
+    for state in made.states:
         verified(state)
-    done = done_by(profile_cases, [Counting(), Counting()], states)
-    assert [tries[state] for state in states] == [1, 1, times, 1] and set(done) == set(states)
-    assert any(profile.reason for profile in states[2].profiles.values()) == (times == 1)
+    made.profile()
+    assert [tries[state] for state in made.states] == [1, 1, times, 1]
+    assert all(state.reported == {*state.planned.entries} for state in made.states)
+    assert any(profile.reason for profile in made.states[2].profiles.values()) == (times == 1)
 
 
 def test_how_many_there_are() -> None:

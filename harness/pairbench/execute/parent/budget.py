@@ -1,6 +1,5 @@
 """A run that has a budget of time: whole cases as far as they fit, and what is left for those whose intervals are widest.
 
-Cases are taken in the order of the plan, a batch after the other: verified, timed in as many rounds as every run has, profiled.
 What a case is going to take is guessed from what verifying it took, and the guess is put right by the batches before.
 """
 
@@ -23,12 +22,15 @@ _WIDEST_PART = 0.25
 
 @dataclass(kw_only=True)
 class Budget:
-    """The time that is left, and the seconds that cases take."""
+    """The time that is left, the seconds that cases take, and what is done of them."""
 
     deadline: float
     seconds: float
     rounds: int
     case_seconds: float
+    width: Callable[[CaseState], float | None]
+    """Returns the half-width of a case's log speedup, widest over its variants; up to the target a case is precise."""
+    target: float
     clock: Callable[[], float] = time.monotonic
     start_s: float = 5.0  # seconds until a batch's round workers are ready; a guess until the first batch
     verify_s: list[float] = field(default_factory=list)
@@ -54,14 +56,6 @@ class Budget:
     def _correction(self) -> float:
         return min(10.0, max(0.1, self.spent_s / self.guessed_s)) if self.guessed_s else 1.0
 
-
-@dataclass
-class BudgetedCases:
-    budget: Budget
-    width: Callable[[CaseState], float | None]
-    """Returns the half-width of a case's log speedup, widest over its variants; up to the target a case is precise."""
-    target: float
-
     def __call__(self, session: DeviceSession) -> None:
         """Do whole cases while there is room, then further rounds; all that is left is out of budget."""
         waiting = deque(session.states)
@@ -69,53 +63,51 @@ class BudgetedCases:
             pass
         for state in waiting:
             _give_up(state)
-        budget, number = self.budget, self.budget.rounds
-        start_s = budget.start_s
-        while states := self._widest(session, budget.left() - start_s):
+        number, start_s = self.rounds, self.start_s
+        while states := self._widest(session, self.left() - start_s):
             with session.round_workers(1) as ahead, ahead.round() as (workers,):
                 session.time_round(states, workers, number, f"round {number + 1}")
             number, start_s = number + 1, ahead.waited_s
 
     def _batch(self, session: DeviceSession, waiting: deque[CaseState]) -> bool:
         """Verify, time and profile the next cases that fit; return False if none fits."""
-        budget, first = self.budget, not self.budget.verify_s
-        until = budget.left() * (_FIRST_PART if first else 1.0) + budget.clock()
-        if not first and not self._fits(until, budget.start_s, budget.typical_verify_s()):
+        first = not self.verify_s
+        until = self.left() * (_FIRST_PART if first else 1.0) + self.clock()
+        if not first and not self._fits(until, self.start_s, self.typical_verify_s()):
             return False
-        with session.round_workers(budget.rounds) as ahead:
+        with session.round_workers(self.rounds) as ahead:
             batch = self._verified(session, waiting, until)
-            began = budget.clock()
-            session.time(budget.rounds, ahead, batch)
+            began = self.clock()
+            session.time(self.rounds, ahead, batch)
         session.profile(batch.keys(), final=False)
         if batch:
-            budget.start_s = ahead.waited_s
-            budget.learn(list(batch.values()), budget.clock() - began - ahead.waited_s)
+            self.start_s = ahead.waited_s
+            self.learn(list(batch.values()), self.clock() - began - ahead.waited_s)
         return True
 
     def _verified(self, session: DeviceSession, waiting: deque[CaseState], until: float) -> dict[CaseState, float]:
         """Verify the next cases while all would be done by `until`, the very first in any case; return the verify seconds of those to time."""
-        budget = self.budget
         batch: dict[CaseState, float] = {}
         guesses: dict[CaseState, float] = {}  # seconds after verifying, of those that are being verified
 
         def coming_s() -> float:
-            return budget.start_s + sum(map(budget.rest_s, batch.values())) + sum(guesses.values())
+            return self.start_s + sum(map(self.rest_s, batch.values())) + sum(guesses.values())
 
         def take() -> CaseState | None:
-            typical_s = budget.typical_verify_s()
-            first = not budget.verify_s and not guesses
+            typical_s = self.typical_verify_s()
+            first = not self.verify_s and not guesses
             if not waiting or not (first or self._fits(until, coming_s(), typical_s)):
                 return None
-            guesses[waiting[0]] = budget.rest_s(typical_s)
+            guesses[waiting[0]] = self.rest_s(typical_s)
             return waiting.popleft()
 
         def verified(state: CaseState, took_s: float) -> None:
-            first = not budget.verify_s
-            budget.verify_s.append(took_s)
+            first = not self.verify_s
+            self.verify_s.append(took_s)
             del guesses[state]
             if not session.timed([state]):
                 return
-            if not first and coming_s() + budget.rest_s(took_s) > budget.left():
+            if not first and coming_s() + self.rest_s(took_s) > self.left():
                 _give_up(state)  # it was verified, and what it takes beyond that is too much for this time
             else:
                 batch[state] = took_s
@@ -124,8 +116,7 @@ class BudgetedCases:
         return batch
 
     def _fits(self, until: float, coming_s: float, verify_s: float) -> bool:
-        budget = self.budget
-        return budget.clock() + coming_s + verify_s + budget.rest_s(verify_s) <= until
+        return self.clock() + coming_s + verify_s + self.rest_s(verify_s) <= until
 
     def _widest(self, session: DeviceSession, seconds: float) -> list[CaseState]:
         """Return the cases of a further round: the widest imprecise ones that fit into some seconds."""

@@ -6,7 +6,6 @@ both sides alike.
 """
 
 import contextlib
-import itertools
 import random
 import time
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,7 @@ from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Worke
 from pairbench.execute.parent.session import DeviceSession, Observer, RoundWorkers
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.model.environment import Device
-from pairbench.model.outcome import Agreement, OutputsCompared, Status, TimedRound
+from pairbench.model.outcome import Agreement, OutputsCompared, Status
 from pairbench.model.plan import Entry, Plan, PlannedCase
 
 _INPUTS = "the inputs of the two sides differ, so what `inputs` makes depends on more than its definition and the seed"
@@ -87,10 +86,10 @@ def _element_by_element(
     try:
         for workers, case, kind in zip(sides, cases, (protocol.SaveOutputs, protocol.CompareOutputs), strict=True):
             state = CaseState(planned=case)
-            known = len(state.ended)
             with contextlib.suppress(LostError):
                 (compared,) = ask(workers, state, kind(**about(state, (entry,)), file=file))
-            for _, reason in itertools.islice(state.ended.values(), known, None):
+            if entry in state.ended:
+                _, reason = state.ended[entry]
                 return OutputsCompared(entry=entry, agreement=Agreement.UNKNOWN, reason=f"not compared: {reason}")
         assert isinstance(compared, OutputsCompared)
         return compared
@@ -218,8 +217,8 @@ class Interleaving:
         parties = list(zip(sides, twin.states, jobs, strict=True))
         opened = [answer for side, state, job in parties for answer in ask(side, state, job)]
         # Sides whose calls take about as long as where lead-ins change would else have different ones.
-        leads = [answer.lead_in for answer in opened if isinstance(answer, protocol.Opened)]
-        turn = protocol.TakeBlock(lead_in=tuple(max(both) for both in zip(*leads, strict=True)))
+        leads = zip(*(answer.lead_in for answer in opened), strict=True)
+        turn = protocol.TakeBlock(lead_in=tuple(map(max, leads)))
         both_s = 2 * self._settings.case_seconds
         checks = Checks(replace(Stopping.of(self._settings), seconds=both_s, unsure_seconds=both_s))
         draw = random.Random(f"{twin.key}:{self._settings.seed}:{index}")
@@ -237,7 +236,6 @@ class Interleaving:
             for place in draw.sample((0, 1), 2):
                 side, state, job = parties[place]
                 for answer in ask(side, state, job, turn):
-                    assert isinstance(answer, protocol.TakenBlock)
                     taken[place].append(answer)
                     if answer.throttled:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
@@ -248,7 +246,6 @@ class Interleaving:
         found = [ask(side, state, job, protocol.CloseCase(stop_reason=reason)) for side, state, job in parties]
         for state, answers in zip(twin.states, found, strict=True):
             for answer in answers:
-                assert isinstance(answer, TimedRound)
                 state.rounds.append(replace(answer, throttled=tuple(throttled), remeasured=remeasured(throttled)))
         _leave_out(twin.states, twin.both())  # what recheck found wrong
 
@@ -261,7 +258,6 @@ def _leave_out(states: Iterable[CaseState], kept: tuple[Entry, ...] = ()) -> Non
 
 
 def _latencies(blocks: Sequence[protocol.TakenBlock], entry: int) -> BlockLatencies:
-    """Return the latencies of one entry, by its index, in all blocks of a side."""
     device_ns = [value for block in blocks if (value := block.device_ns[entry]) is not None]
     call_ns = [block.call_ns[entry] for block in blocks]
     return BlockLatencies(call_ns, device_ns if len(device_ns) == len(blocks) else None)

@@ -1,8 +1,7 @@
 """What a worker reports of a case whose outputs another process judges: the parent carries questions between the two, and takes each verdict from the judge.
 
-A worker's own words on what is right count for nothing: it sends its outputs, and where it says that an entry is wrong, the entry is. Nor do they on time: its clock,
-its code and samples that it still holds can be rewritten. None of that changes how much time passes outside. So the worker sends samples some milliseconds after
-they were taken, the parent notes when, and the reported calls must explain the time that has passed.
+The worker's words on time count for nothing either: it sends samples some milliseconds after they were taken, the parent notes
+when, and the reported calls must explain the time that has passed.
 """
 
 import contextlib
@@ -364,7 +363,6 @@ def _to_the_end(process: WorkerProcess) -> Iterator[None]:
 
 
 def _one(judge: WorkerProcess, job: protocol.CompareInputs | protocol.JudgeOutputs) -> protocol.Judged | protocol.Ended:
-    """Return the judge's only answer."""
     answer = next(iter([*judge.request(job)]), None)
     return answer or protocol.Ended(entry=None, status=Status.FAILED, reason="the judge gave no verdict on its outputs")
 

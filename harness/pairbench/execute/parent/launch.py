@@ -1,8 +1,6 @@
-"""How a worker process comes to be: as a fresh interpreter, or forked by a server that has torch loaded, one for each environment that torch reads at its import.
+"""How a worker process comes to be: as a fresh interpreter, or forked by a server that has torch loaded.
 
-A fresh interpreter is independent of all others down to its addresses, which matters to times on a CPU; importing torch
-takes it seconds. So what is timed on a CPU is in fresh ones, and the rest is forked: on a GPU rounds of forks differ as rounds
-of fresh ones do (tests/lab/workers/README.md). `PAIRBENCH_WORKERS` has all workers be of one kind.
+Why there are both, and which is used where: docs/decisions/workers.md.
 """
 
 import contextlib

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -422,17 +422,15 @@ def judge_of(context: WorkerContext, device: Device, *, interpret: bool = False,
     return None if timed and context.settings.timer == "do_bench" else Workers(context, device, interpret=interpret)
 
 
-def wait_for(all_workers: Iterable[Workers]) -> None:
+def wait_for(several: Sequence[Workers]) -> None:
     """Return when several workers have loaded torch, which they do side by side."""
-    several = tuple(all_workers)
     for workers in several:
         workers.get()
     for workers in several:
         workers.wait()
 
 
-def close_all(all_workers: Iterable[Workers]) -> None:
+def close_all(several: Sequence[Workers]) -> None:
     """End several workers side by side: each takes a tenth of a second on a GPU."""
-    several = tuple(all_workers)
     with ThreadPoolExecutor(max(1, len(several))) as threads:
         list(threads.map(lambda workers: workers.close(), several))

@@ -1,7 +1,7 @@
 """Cases taken one by one, in the order in which somebody asks: by pytest, with all stages of a run, or for a quick look in one process.
 
-In a quick look one worker does everything for a case, where a run has a process for each stage. What suffers is how far a latency may be believed: it is of one
-process, which has verified before. What stays is the order: what is wrong is never timed, and profiling comes last, so that no process that has profiled ever times.
+In a quick look one worker does everything for a case, so a latency is of one process, which has verified before. What is
+wrong is never timed in either, and profiling comes last, so that no process that has profiled ever times.
 """
 
 import os
@@ -78,8 +78,7 @@ class QuickLook:
 class CaseByCase(AbstractContextManager["CaseByCase"]):
     """Workers that stay for the whole run: one verifies, one profiles and never times, and each round has its own.
 
-    A round is a process of its own, as in `Session`, only that the rounds of a case follow one another at once. Of all
-    the workers one is at work at any time; the others sleep, and have given back what they held of the device.
+    Of all the workers one is at work at any time; the others sleep, and have given back what they held of the device.
     """
 
     def __init__(self, context: WorkerContext, device: Device, *, times: bool) -> None:

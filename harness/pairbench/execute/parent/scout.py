@@ -28,10 +28,9 @@ class Survey(Value):
 def find_devices(workers: Workers) -> tuple[Device, ...]:
     """Return the GPUs, and the CPU last; a PairbenchError where torch cannot be imported."""
     try:
-        found = _answer(workers, FindDevices(), "finds the devices")
+        found: FoundDevices = _answer(workers, FindDevices(), "finds the devices")
     except WorkerEndedError as error:
         raise PairbenchError(f"no device can be found: a worker that imports torch {error.reason}") from error
-    assert isinstance(found, FoundDevices)
     return found.devices
 
 
@@ -50,14 +49,15 @@ def describe(
 ) -> tuple[OperatorDescription, ...] | BrokenSuite:
     """Return the operators of a suite file, or why there are none; with `deep`, descriptions have a `code_digest`."""
     try:
-        description = _answer(workers, Describe(suite=suite, path=path, deep=deep), f"loads {path.name}")
+        found: DescribedSuite | BrokenSuite = _answer(
+            workers, Describe(suite=suite, path=path, deep=deep), f"loads {path.name}"
+        )
     except WorkerEndedError as error:
         return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
-    assert isinstance(description, DescribedSuite | BrokenSuite)
-    if isinstance(description, BrokenSuite):
-        return description
+    if isinstance(found, BrokenSuite):
+        return found
     # Where it is, is known here: a name that is no UTF-8 does not come through a message, and whatever answers is not to say.
-    return tuple(replace(operator, suite=suite, path=str(path)) for operator in description.operators)
+    return tuple(replace(operator, suite=suite, path=str(path)) for operator in found.operators)
 
 
 def _answer(workers: Workers, job: FindDevices | Describe | Probe, errand: str) -> Any:
@@ -103,9 +103,8 @@ def probe_environment(context: WorkerContext, device: Device) -> Environment:
 def probe_in(workers: Workers, device: Device, *, ceilings: bool = True) -> Environment:
     """Return a device's environment, with measured ceilings unless not wanted; a PairbenchError where the device cannot be used."""
     try:
-        environment = _answer(workers, Probe(ceilings=ceilings), f"reads the environment of {device.selector}")
+        found: Environment = _answer(workers, Probe(ceilings=ceilings), f"reads the environment of {device.selector}")
     except WorkerEndedError as error:
         why = f"a worker on it {error.reason}"
         raise PairbenchError(f"{device.selector} ({device.name}) cannot be used: {why}") from error
-    assert isinstance(environment, Environment)
-    return environment
+    return found

@@ -1,8 +1,7 @@
 """The parent's side of a run on one device: verify, time in rounds, then profile, and account for every entry.
 
-Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more. Several workers verify and profile side by side, so that
-kernels compile, or are interpreted, on all of the host's cores: only timing needs a device for itself. A case that lacks memory or time while others are
-at work is done again beside fewer, and at last alone; only its last outcome counts.
+Every planned entry comes back exactly once as an `Outcome`, as soon as nothing can change it any more.
+What is done side by side, and what is done again: docs/decisions/alone-or-beside.md.
 """
 
 import contextlib
@@ -27,9 +26,9 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plan import Entry, Plan
 
-_MOST = {"cuda": 4, "cpu": 4}
-"""Workers at once, by device kind, each with its judge. On a GPU both take half a gigabyte before they have done anything, and with 8 pairs on 16 cores a run of norms on
-an H200 took 30.7 s instead of 27.9 with 4; on a CPU each has its own copy of the inputs, and all use the same cores."""
+_MOST = 4
+"""Workers at once, each with its judge: on a GPU more of them take longer (docs/decisions/judge-elsewhere.md); on a CPU each has its own copy
+of the inputs, and all use the same cores."""
 _CASES = 4  # cases for each worker on a CPU: fewer are done before another worker is there
 _FEWER = 4  # cases that ran short are done again by the number of workers divided by this
 _SCARCE = re.compile(
@@ -40,7 +39,6 @@ _SCARCE = re.compile(
 _SLOW = "still running after"  # what is said of a worker that ran over its time
 
 Take = Callable[[], CaseState | None]  # gives the next case, or None when there is no more
-Begins = Callable[[CaseState], None]
 Done = Callable[[CaseState, float], None]
 
 
@@ -48,31 +46,22 @@ def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
     """Return how many workers take some cases side by side, on a host with so many cores."""
     cores = cores or os.cpu_count() or 1
     useful = min(cores, cases // _CASES) if device.kind == "cpu" else min(cases, cores // 2)
-    return max(1, min(_MOST[device.kind], useful))
+    return max(1, min(_MOST, useful))
 
 
-def verify_cases(several: Sequence[Workers], take: Take, begins: Begins, done: Done, *, impostors: bool) -> None:
-    """Verify cases until there are no more, one after the other in each of several workers, which end then. Of the three functions one runs at a time; `done` gets the seconds of a case."""
-    step = functools.partial(verify_case, impostors=impostors)
-    _side_by_side(several, step, _ran_short, CaseState.start_over, take, begins, done)
-
-
-def profile_cases(several: Sequence[Workers], take: Take, begins: Begins, done: Done) -> None:
-    """Count launches, operators and memory of cases until there are no more; see `verify_cases`."""
-    step = lambda state, workers, _: profile_case(state, workers)  # noqa: E731
-    _side_by_side(several, step, _unprofiled, lambda state: state.profiles.clear(), take, begins, done)
-
-
-def _side_by_side(
+def side_by_side(
     several: Sequence[Workers],
     step: Callable[[CaseState, Workers, Enough | None], None],
     ran_short: Callable[[CaseState], bool],
     start_over: Callable[[CaseState], None],
     take: Take,
-    begins: Begins,
+    begins: Callable[[CaseState], None],
     done: Done,
 ) -> None:
-    """Take a step with each case; cases that ran short beside others start over beside fewer workers."""
+    """Take a step with each case, one after the other in each of several workers, which end then; cases that ran short beside others start over beside fewer.
+
+    Of `take`, `begins` and `done` one runs at a time; `done` gets the seconds of a case.
+    """
     turn = threading.Lock()
     spent_s = defaultdict[CaseState, float](float)
     width, again = len(several), list[CaseState]()
@@ -216,7 +205,9 @@ class DeviceSession:
         start = functools.partial(Workers, self._context, self._device, interpret=cpu, owns_judge=True)
         verifiers = [start(judge=judge) for judge in judges]
         take = take or functools.partial(next, iter(self.states), None)
-        verify_cases(verifiers, take, functools.partial(self._begin, "verify"), done, impostors=impostors)
+        step = functools.partial(verify_case, impostors=impostors)
+        begins = functools.partial(self._begin, "verify")
+        side_by_side(verifiers, step, _ran_short, CaseState.start_over, take, begins, done)
 
     def _begin(self, stage: str, state: CaseState) -> None:
         self._observer.step(self._device, stage, state.planned.case.key)
@@ -274,7 +265,15 @@ class DeviceSession:
 
         profilers = [Workers(self._context, self._device) for _ in range(count_workers(self._device, len(states)))]
         take = functools.partial(next, iter(states), None)
-        profile_cases(profilers, take, functools.partial(self._begin, "profile"), done)
+        side_by_side(
+            profilers,
+            lambda state, workers, _: profile_case(state, workers),
+            _unprofiled,
+            lambda state: state.profiles.clear(),
+            take,
+            functools.partial(self._begin, "profile"),
+            done,
+        )
 
     def interrupt(self, rounds: int) -> None:
         """Report every entry that has no final outcome yet: as measured in the rounds that were finished, else as skipped; if no rounds were asked for, a verified entry stays verified."""
@@ -292,7 +291,8 @@ class DeviceSession:
                 self.profile()  # last, so that a run which does not come to its end has latencies
             else:
                 within(self)
-            self.finish()
+            for state in self.states:  # what is left was verified, and will not be timed
+                self._report(state, state.planned.entries)
         except InterruptedRunError:
             self.interrupt(rounds)
             raise
@@ -317,11 +317,6 @@ class DeviceSession:
             for name, seconds in inputs_s.items()
             if seconds >= _LONG_S
         ]
-
-    def finish(self) -> None:
-        """Report the entries that are left, which were verified and will not be timed."""
-        for state in self.states:
-            self._report(state, state.planned.entries)
 
     def timed(self, among: Iterable[CaseState] | None = None) -> list[CaseState]:
         """Return the cases, of some or of all, that have entries left to time."""

@@ -242,13 +242,12 @@ def judge_pairs(
     quick_ns: float,
     limit: Callable[[float], float],
 ) -> str | None:
-    """Return a sentence where pairs of calls tell that results are remembered, or None.
+    """Return a sentence where pairs of calls tell that results are remembered, or None; docs/decisions/new-values.md says why that needs no quiet machine.
 
-    On a busy machine every other call may take twice as long, but none is quicker for it. So one call on new values as quick as the quick timed calls (`quick_ns`) shows
-    that nothing is remembered. So does one as quick as the quicker quarter of enough calls on known values, of which not two are twice as quick as any on new ones.
-
-    A call is said to remember if so many calls on known values are quicker than all on new ones (by `limit`) that chance does not explain it: whatever slows calls does
-    not know their values. `more` takes some pairs, given the number of the attempt from 1 on.
+    Nothing is remembered if one call on new values is as quick as the quick timed calls (`quick_ns`), or as the quicker
+    quarter of enough calls on known values, of which not two are twice as quick as any on new ones. Something is if so many
+    calls on known values are quicker than all on new ones (by `limit`) that chance does not explain it. `more` takes some
+    pairs, given the number of the attempt from 1 on.
     """
     known, new = list(known_ns), list[float]()
     began = trusted.perf_counter()

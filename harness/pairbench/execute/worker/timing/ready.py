@@ -203,10 +203,7 @@ def _export_where_room(outputs: Any) -> Exported | None:
 def _capture(
     job: TimeCase, calls: dict[Entry, Call], inputs: dict[str, Any], heartbeat: Heartbeat, first_calls: FirstCalls
 ) -> Generator[Ended, None, dict[Entry, Replay | Rotation]]:
-    """Capture the calls that are no replays themselves; none where graphs would not leave room for the calls. Calls that change an input meanwhile end.
-
-    The graphs share their memory: each with its own, ten forms of a video decoder held all 140 GB of an H200.
-    """
+    """Capture the calls that are no replays themselves; none where graphs, which share their memory, would not leave room for the calls. Calls that change an input meanwhile end."""
     pool = torch.cuda.graph_pool_handle()
     replays: dict[Entry, Replay | Rotation] = {}
     needed = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
@@ -215,7 +212,10 @@ def _capture(
             continue
 
         def step(call: Call = calls[entry]) -> Replay | Rotation | None:
-            replay = _replay(call, pool)
+            try:
+                replay = rotate(call.capture(pool))
+            except Exception:  # it could be captured when it was verified, but memory may be short now
+                replay = None
             first_calls.look()
             return replay
 
@@ -231,10 +231,3 @@ def _capture(
     beside = tensors([named_tensors(inputs), *baselines])
     room = _ROOM * needed + sum(tensor.nbytes for tensor in beside)
     return replays if torch.cuda.mem_get_info()[0] >= room else {}
-
-
-def _replay(call: Call, pool: tuple[int, int]) -> Replay | Rotation | None:
-    try:
-        return rotate(call.capture(pool))
-    except Exception:  # it could be captured when it was verified, but memory may be short now
-        return None

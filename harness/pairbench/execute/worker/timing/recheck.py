@@ -184,23 +184,14 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
 
 
 def judge_case(case: Case, measuring_s: float, heartbeat: Heartbeat) -> Iterator[Ended]:
-    """Yield the ends of entries whose timed calls or replays are wrong."""
-    ended = set[Entry]()
-    later = _SPARING if case.job.sparing else _LATER_LONG if any(map(is_long, case.timed)) else _LATER
-    # Calls on new values in this round, which are drawn.
-    thorough = not case.job.round or case.job.thorough or secrets.SystemRandom().random() < later
-    for end in _judge_calls(case, measuring_s, heartbeat, thorough=thorough):
-        ended.update([end.entry] if end.entry else [])
-        yield end
-    yield from _judge_replays(case, heartbeat, ended, thorough=thorough)
-
-
-def _judge_calls(case: Case, measuring_s: float, heartbeat: Heartbeat, *, thorough: bool) -> Iterator[Ended]:
-    """Yield the ends of entries whose timed calls are wrong: by outputs kept of these, then by the very calls on new values.
+    """Yield the ends of entries whose timed calls or replays are wrong: by outputs kept of these calls, then by the very calls on new values.
 
     Expected outputs are computed now: while calls were timed, they were not in the process to be found. A judge outside computes them all itself.
     """
-    ended = set[Entry]()
+    ended = set[Entry | None]()
+    later = _SPARING if case.job.sparing else _LATER_LONG if any(map(is_long, case.timed)) else _LATER
+    # Calls on new values in this round, which are drawn.
+    thorough = not case.job.round or case.job.thorough or secrets.SystemRandom().random() < later
     if thorough or not case.job.sparing or secrets.SystemRandom().random() < _SPARING_KEPT:
         ended = yield from _judge_kept(case, _MORE * measuring_s / len(case.timed), heartbeat, thorough=thorough)
     entries = [
@@ -216,20 +207,21 @@ def _judge_calls(case: Case, measuring_s: float, heartbeat: Heartbeat, *, thorou
             or is_quicker_than_before(case, timed)
         )
     ]
-    if entries:
-        yield from _recheck(case, heartbeat, entries)
+    for end in _recheck(case, heartbeat, entries) if entries else ():
+        ended.add(end.entry)
+        yield end
+    yield from _judge_replays(case, heartbeat, ended, thorough=thorough)
 
 
 def _judge_kept(
     ready: Case, more_s: float, heartbeat: Heartbeat, *, thorough: bool
-) -> Generator[Ended, None, set[Entry]]:
-    """Yield the ends of entries that gave a wrong output while they were timed, and return these.
+) -> Generator[Ended, None, set[Entry | None]]:
+    """Yield the ends of entries that gave a wrong output while they were timed, and return these; docs/decisions/recheck.md.
 
-    Of an entry's kept outputs one is drawn at the end, so that no call could know which, and more are judged within `more_s` seconds, by the baseline's kept outputs as
-    long as these agree. Where the baseline's calls are long and none was kept of the same values, expected outputs are computed only if `thorough`. Entries that began
-    on new values, which `_recheck` judges, are judged here only by the baseline's kept outputs.
+    More than one of an entry's kept outputs is judged within `more_s` seconds. Where the baseline's calls are long and none was kept of the same values, expected outputs
+    are computed only if `thorough`. Entries that began on new values, which `_recheck` judges, are judged here only by the baseline's kept outputs.
     """
-    ended: set[Entry] = set()
+    ended = set[Entry | None]()
     baselines = [timed for timed in ready.timed if timed.is_eager_baseline]
     right_s = max((statistics.median(timed.call_ns) / 1e9 for timed in baselines), default=0.0)
     computes = thorough or not compares(ready) or not any(map(is_long, baselines))
@@ -271,10 +263,9 @@ def _began_on_new_values(timed: Timed) -> bool:
 
 
 def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
-    """Judge the very calls that were timed on values that no call had seen, at the same addresses.
+    """Judge the very calls that were timed on values that no call had seen, at the same addresses: a first sample on such values, else a call made now.
 
-    A first sample on such values is judged as it is; else the call is made now. The baseline's own comes last, so that no other finds its outputs, and the others are
-    judged by these, as long as they agree. First samples are judged last: they may have found what another entry computed in its lead-in.
+    The baseline's own call comes last, so that no other finds its outputs. First samples are judged last: they may have found what another entry computed in its lead-in.
     """
     entries = baseline_last(entries)
     known: NewInputs | None = None
@@ -295,7 +286,7 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
                 else:
                     again.append((timed, made))
             del made
-            remembered |= yield from _judge_again(ready, heartbeat, again, new, known, remembered=remembered)
+            remembered = yield from _judge_again(ready, heartbeat, again, new, known, remembered=remembered)
     samples = [
         (timed, Again(timed.first_observed, timed.call_ns[0])) for timed in entries if _began_on_new_values(timed)
     ]
@@ -311,7 +302,7 @@ def _judge_again(
     new: Inputs,
     known: NewInputs | None,
     *,
-    remembered: bool = False,
+    remembered: bool,
 ) -> Generator[Ended, None, bool]:
     """Yield the ends of entries that were wrong or slow on new values, and return whether an entry of the case is known to remember."""
     outside = isinstance(ready, Elsewhere)
@@ -342,11 +333,10 @@ def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
     return wrong and f"its timed call is wrong on fresh inputs at the same addresses: {wrong}"
 
 
-def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry], *, thorough: bool) -> Iterator[Ended]:
+def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry | None], *, thorough: bool) -> Iterator[Ended]:
     """Yield the ends of entries whose captured calls, replayed on values that no capture has seen, give wrong outputs; entries that ended are left out.
 
-    In the process that timed them, the baseline's replay is copied first, and the others are judged by that copy, as long as they agree; the baseline itself is judged where
-    none did. A judge outside computes the expected outputs.
+    In the process that timed them, the baseline's replay is copied first, and is itself judged only where no other agrees with it.
     """
     entries = [timed for timed in case.timed if case.captures(timed) and timed.entry not in ended]
     if not entries or (not thorough and case.inputs_s > _QUICKLY_MADE_S):

@@ -84,15 +84,11 @@ class Sample(Value):
 
 
 class HostTimer:
-    """`perf_counter_ns` around the call: for CPUs, warm.
-
-    Calls that ran by themselves are not warm for blocks of several: on an Intel Xeon calls below 20 us were 26 % slower in the first block than later, 6 % in the ninth,
-    1 % in the thirtieth; calls of 0.1 to 0.3 ms 4, 1 and 0 %.
-    """
+    """`perf_counter_ns` around the call: for CPUs, warm."""
 
     name = OWN_TIMERS["cpu"]
     settling = 25
-    """Unrecorded blocks before the first one."""
+    """Unrecorded blocks before the first one, for calls that ran by themselves are not warm yet: docs/decisions/stopping.md."""
     warm_up_s = 0.02
     """Seconds in which a case's calls run before the first sample, shared among its entries."""
 
@@ -115,14 +111,9 @@ class HostTimer:
 
 
 class CudaTimer:
-    """CUDA events around the call, behind a flush of the L2 cache.
+    """CUDA events around the call, behind a flush of the L2 cache and a lead-in: docs/decisions/flush.md and lead-in.md.
 
-    No block needs to settle: device latencies of a first block are those of later ones (by the median of 1,112 series on an H100, to 0.1 %). Each sample is waited for
-    before the next lead-in is queued, or a long call would hide the host work of the one behind it.
-
-    The lead-in is a few untimed calls, each behind a flush, queued without waiting, so that a sample finds host and device as in a loop, as in `do_bench`. The host's
-    caches are hot: behind a loop of 2048 launches, a Triton launch took the host 92 us instead of some 20, and a flush hides 60. The device's queue is not empty: with
-    an empty one a chain of 12 kernels that takes 100 us was 3.5 % faster on an H200.
+    No block needs to settle: device latencies of a first block are those of later ones (by the median of 1,112 series on an H100, to 0.1 %).
     """
 
     name = OWN_TIMERS["cuda"]
@@ -204,10 +195,7 @@ Timer = HostTimer | CudaTimer
 
 
 class DeviceClock:
-    """Takes latencies on the device behind a spinning kernel: of the call's own launches, or of a replay of the captured call.
-
-    A flush alone is no head start: a host delayed by 60 us, as in 1 to 6 of a hundred replays on an H200, is in the latency of 6 us.
-    """
+    """Takes latencies on the device behind a spinning kernel (docs/decisions/spin.md): of the call's own launches, or of a replay of the captured call."""
 
     _LONGEST_SPIN = 400_000_000
     """Cycles of the longest spinning kernel, about 0.2 s."""
@@ -381,10 +369,9 @@ _REST = 1.0
 
 
 class Throttling:
-    """Labels the blocks of one case in one round.
+    """Labels the blocks of one case in one round, and has a GPU rest that has throttled: docs/decisions/rest.md.
 
-    NVML reports throttling up to 0.1 s late. Where the clocks of the entries time a spin before each sample, they see at once that it is slower, and label the block;
-    elsewhere, and where GPUs beside it work as well, NVML does.
+    The clocks of entries that time a spin see at once that it is slower; elsewhere, and where GPUs beside it work as well, NVML labels, late.
     """
 
     def __init__(self, recorder: TelemetryRecorder, clocks: Sequence[DeviceClock]) -> None:
