@@ -35,7 +35,6 @@ def tensors_of(tree: Any) -> Tensors:
 
 
 def incomparable(mine: Tensors, theirs: Tensors) -> str | None:
-    """Return why a variant's tensors cannot be compared with the baseline's, or None."""
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return f"{len(mine)} tensors, the baseline's has {len(theirs)}"
     if not mine:
@@ -190,7 +189,6 @@ class _Lockstep:
         )
 
     def _oracle(self) -> tuple[_Side | None, Any, str | None]:
-        """Return the baseline in float64 and its outputs, or why it does not run in float64."""
         try:
             call = make_call(self._operator, self._operator.baseline, "eager", upcast_inputs(self._inputs))
             oracle = _Side(call, names_of(roots(call.given)), self._baseline.device)

@@ -49,7 +49,6 @@ class TraceError(Exception):
 
 
 def run_sentinel() -> None:
-    """Run one kernel that must be in the trace, and wait for it."""
     torch.cuda._sleep(1000)
     torch.cuda.synchronize()
 
@@ -99,7 +98,6 @@ class Counts:
     kernel_ns: Counter[str] = field(default_factory=Counter)
 
     def exact(self, times: int = 1) -> tuple[Any, ...]:
-        """Return all that has to be so many times as much in so many calls."""
         host = (self.launches, self.graph_launches, self.syncs)
         numbers = (*host, self.memcpys, self.memcpy_bytes, self.memsets)
         kernels = tuple((name, count * times) for name, count in sorted(self.kernels.items()))
@@ -155,12 +153,8 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
 def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Counts:
     """Count some calls, without the reset before each of them, in one session."""
     turns = itertools.cycle((run, reset))
-
-    def turn() -> None:
-        next(turns)()
-
     reset()
-    spans = _trace(turn, (1,) * (2 * calls - 1))[::2]
+    spans = _trace(lambda: next(turns)(), (1,) * (2 * calls - 1))[::2]  # noqa: PLW0108 (another at each turn)
     names = [item.name for item in fields(Counts)]
     return Counts(**{name: functools.reduce(add, [getattr(one, name) for one in spans]) for name in names})
 

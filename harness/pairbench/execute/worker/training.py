@@ -122,7 +122,6 @@ class Training:
             raise
 
     def _why_not(self, outputs: Any, error: Exception) -> str | None:
-        """Return a sentence on why a call failed that says more than torch does, or None."""
         if why := self._own_backward():
             return why
         if _IN_PLACE_ON_LEAF in str(error):
@@ -200,7 +199,6 @@ class Training:
 
 
 def accumulated(inputs: dict[str, Any]) -> str:
-    """Return an addition to a reason where calls left a gradient in `.grad` of an input; else nothing."""
     for name, tensor in named_tensors(inputs).items():
         if tensor.is_leaf and tensor.grad is not None:
             advice = f"declare gradients=({name!r},) and return the outputs alone, or use torch.autograd.grad"

@@ -188,7 +188,6 @@ def _is_container(value: Any) -> bool:
 
 
 def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
-    """Return the tensors of a tree, parameters of its modules included, by their paths."""
     return {path: leaf for path, leaf in parts(tree) if isinstance(leaf, torch.Tensor)}
 
 
@@ -305,11 +304,13 @@ def _copied(
     return copies
 
 
+def has_address(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
+
+
 def storage_of(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
     """Return the identity of a tensor's storage; None where it has none that could be shared."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided or tensor.is_meta:
-        return None
-    if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
+    if not (has_address(tensor) and tensor.numel()) or tensor.is_conj() or tensor.is_neg():
         return None
     return tensor.device, tensor.untyped_storage().data_ptr()
 
@@ -356,7 +357,6 @@ def refill(tree: Any, fresh: Any) -> bool:
 
 
 def put(copies: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Copy from the second tensor of each pair to the first."""
     with torch.no_grad():
         for target, value in copies:
             target.copy_(value)

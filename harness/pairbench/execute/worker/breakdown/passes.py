@@ -116,7 +116,6 @@ def _source(name: str, args: Any) -> torch.Tensor | None:
 def see(
     run: Callable[[], Any], names: dict[torch.nn.Module, str], state: Any, *, skipped: tuple[str, ...] = ()
 ) -> list[Sighting]:
-    """Run once and return every copy, cast and wait, in order."""
     storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in named_tensors(state).values())
     ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), contextlib.__file__, "<", *skipped)
     mode = Sightings(state=storages, skipped=ours)

@@ -133,7 +133,6 @@ def readable(outputs: Any) -> Any:
 
 
 def refused(outputs: Any) -> str | None:
-    """Return a sentence on the first refused part of readable outputs, or None."""
     for path, leaf in leaves_of(outputs):
         if isinstance(leaf, Refused):
             return f"{output_name(path) if path else 'its output'} is {leaf.why}"
@@ -189,7 +188,6 @@ def _readable_tensor(tensor: torch.Tensor) -> Any:
 
 
 def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a module's `state_dict` without a call of the module's own code."""
     fields = _own(module, "__dict__")
     passing = fields.get("_non_persistent_buffers_set", ())
     for kind, leave_out in (("_parameters", ()), ("_buffers", passing)):
@@ -243,8 +241,6 @@ _Opened = dict[tuple[str, int], int]  # addresses of another process's allocatio
 
 
 class _ByValue(ctypes.Structure):
-    """A handle as CUDA takes it."""
-
     _fields_ = (("bytes", _char * 64),)
 
 
@@ -293,7 +289,6 @@ class _Driver(NamedTuple):
         self.close(begin)
 
     def _allocation(self, address: int) -> tuple[int, int]:
-        """Return the first address of an allocation, and its size in bytes."""
         first, size = ctypes.c_uint64(), ctypes.c_size_t()
         self._check(self.find(ctypes.byref(first), ctypes.byref(size), address), "find")
         return first.value, size.value

@@ -81,7 +81,6 @@ def _left_by_rounding(operator: Operator, reference: ExpectedOutputs) -> set[str
 
 
 def _where(paths: list[str], path: str) -> str:
-    """Return the spoilt output's name, where there are several or it is a gradient."""
     if name := gradient_of(path):
         return f" as gradient of {name}"
     return f" of output {paths.index(path)}" if len(paths) > 1 else ""

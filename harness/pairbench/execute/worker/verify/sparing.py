@@ -44,7 +44,6 @@ Make = Callable[[Case, int], dict[str, Any]]
 
 
 def is_short(inputs: dict[str, Any], device: torch.device) -> bool:
-    """Return whether there may be too little memory to hold all that verifies a case with these inputs."""
     return _PLENTY * sum(tensor.nbytes for tensor in named_tensors(inputs).values()) > free_bytes(device)
 
 
