@@ -20,9 +20,9 @@ from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
-from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, restore, upcast_inputs
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, restore, upcast_inputs
 from pairbench.execute.worker.verify.distance import distance, find_beyond, resolve_tolerance
-from pairbench.execute.worker.verify.judge import dtype_name, judge
+from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.breakdown import Divergence, Gap, Layer, NoDivergence
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry

@@ -84,6 +84,7 @@ _ACTIVITIES = (ProfilerActivity.CUDA,)
 """Operators are left out: they are most of a trace and of the time to profile a call."""
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+_NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "memsets")
 
 
 @dataclass(kw_only=True)
@@ -97,11 +98,10 @@ class Counts:
     kernels: Counter[str] = field(default_factory=Counter)
     kernel_ns: Counter[str] = field(default_factory=Counter)
 
-    def exact(self, times: int = 1) -> tuple[Any, ...]:
-        host = (self.launches, self.graph_launches, self.syncs)
-        numbers = (*host, self.memcpys, self.memcpy_bytes, self.memsets)
+    def exact(self, times: int = 1) -> dict[str, Any]:
+        """Return all that has to be so many times as much in so many calls."""
         kernels = tuple((name, count * times) for name, count in sorted(self.kernels.items()))
-        return (*(number * times for number in numbers), kernels)
+        return {**{name: getattr(self, name) * times for name in _NUMBERS}, "kernels": kernels}
 
 
 def unusable() -> str | None:
@@ -118,9 +118,6 @@ def unusable() -> str | None:
     return None
 
 
-_COUNTED = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
-
-
 def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = None) -> Launches:
     """Count the launches of one call; those of a `reset` before each call are not counted: there are sentinels around each call then."""
     try:
@@ -129,20 +126,16 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
         return Launches(status="unreliable", reason=str(error))
     one = counted[0]
     for calls, several in zip(CALLS, counted, strict=True):
-        pairs = zip(_COUNTED, one.exact(calls), several.exact(), strict=True)
-        if wrong := [f"{name} {found} instead of {right}" for name, right, found in pairs if right != found]:
-            why = f"{calls} calls do not give {calls} times the counts of one: {'; '.join(wrong)[:300]}"
+        found = several.exact()
+        wrong = [(name, right) for name, right in one.exact(calls).items() if right != found[name]]
+        if said := [f"{name.replace('_', ' ')} {found[name]} instead of {right}" for name, right in wrong]:
+            why = f"{calls} calls do not give {calls} times the counts of one: {'; '.join(said)[:300]}"
             return Launches(status="unreliable", reason=why)
     last = counted[-1]
     return Launches(
         status="exact",
-        launches=one.launches + one.graph_launches,
         kernels=one.kernels.total(),
-        graph_launches=one.graph_launches,
-        memcpys=one.memcpys,
-        memcpy_bytes=one.memcpy_bytes,
-        memsets=one.memsets,
-        syncs=one.syncs,
+        **{**{name: getattr(one, name) for name in _NUMBERS}, "launches": one.launches + one.graph_launches},
         kernel_counts=tuple(
             KernelCount(name=name, count=count, total_ns=last.kernel_ns[name] / CALLS[-1])
             for name, count in one.kernels.most_common()

@@ -74,6 +74,11 @@ def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return result.requires_grad_(tensor.requires_grad)
 
 
+def dtype_name(tensor: torch.Tensor) -> str:
+    """Return a tensor's dtype as suites write it, such as `bfloat16`."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def extent(tensor: torch.Tensor) -> int:
     """Return the number of elements from a tensor's first to its last one in memory, gaps included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

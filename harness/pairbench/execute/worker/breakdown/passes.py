@@ -31,8 +31,7 @@ from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import TransparentMode, names_of, roots, watching
 from pairbench.execute.worker.profile import TraceError, raw_trace, run_sentinel, unusable
-from pairbench.execute.worker.trees import named_tensors, restore
-from pairbench.execute.worker.verify.judge import dtype_name
+from pairbench.execute.worker.trees import dtype_name, named_tensors, restore
 from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls, SourceLine
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.trees import dtype_name
 from pairbench.execute.worker.trees import leaves as leaves_of
 from pairbench.model.case import gradient_of
 
@@ -181,7 +182,7 @@ def _readable_tensor(tensor: torch.Tensor) -> Any:
     if tensor.is_nested:
         return {"nested": [readable(part) for part in _TENSOR.unbind(_detach(tensor))]}
     if tensor.is_quantized:
-        return {_dtype_of(tensor): _TENSOR.dequantize(_detach(tensor))}
+        return {dtype_name(tensor): _TENSOR.dequantize(_detach(tensor))}
     if tensor.layout is not torch.strided:
         return {str(tensor.layout).removeprefix("torch.").strip("_"): _TENSOR.to_dense(_detach(tensor))}
     return tensor
@@ -204,7 +205,7 @@ def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.
     if device.type not in ("cpu", "cuda"):
         return ["refused", f"on {device}, expected on cpu or a GPU"]
     lazy = [_is_conj(tensor), _is_neg(tensor)]
-    shape, dtype = tuple(_size(tensor)), _dtype_of(tensor)
+    shape, dtype = tuple(_size(tensor)), dtype_name(tensor)
     if any(lazy):
         tensor = _resolve_neg(_resolve_conj(_detach(tensor)))
     strides, item = _stride(tensor), _item_size(tensor)
@@ -320,10 +321,6 @@ def _driver() -> _Driver:
 
 
 _WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
-
-
-def _dtype_of(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def write(exported: Exported, file: int) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.judge.plain import output_name, refused
-from pairbench.execute.worker.trees import leaves, same_bits, tensors
+from pairbench.execute.worker.trees import dtype_name, leaves, same_bits, tensors
 from pairbench.execute.worker.verify import distance as distances
 from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
@@ -371,8 +371,8 @@ def _judge_tensor(
         return OutputVerdict(mismatch=mismatch, correctness=correctness)
     limit = tolerance.rel_l2
     wrong = _off_the_oracle(ratio) if limit is None else _off_as_a_whole(value, expected, limit)
-    mismatch = wrong and f"{name} is within the tolerance, but {wrong}"
-    return OutputVerdict(mismatch=mismatch, correctness=correctness, strays=beyond.strays)
+    why = wrong and f"{name} is within the tolerance, but {wrong}"
+    return OutputVerdict(mismatch=why, correctness=correctness, strays=beyond.strays)
 
 
 def _judge_number(name: str, value: Any, expected: Any, tolerance: Tolerance, known: Known) -> OutputVerdict:
@@ -382,11 +382,6 @@ def _judge_number(name: str, value: Any, expected: Any, tolerance: Tolerance, kn
     wide = torch.complex128 if isinstance(value, complex) else torch.float64
     mine, theirs = (torch.tensor(one, dtype=wide) for one in (value, expected))
     return _judge_tensor(name, mine, theirs, None, tolerance, known)
-
-
-def dtype_name(tensor: torch.Tensor) -> str:
-    """Return a tensor's dtype as suites write it, such as `bfloat16`."""
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _off_as_a_whole(value: torch.Tensor, expected: torch.Tensor, limit: float) -> str | None:
