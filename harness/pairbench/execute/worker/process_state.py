@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple, NoReturn
 
@@ -225,22 +225,16 @@ compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_lim
 
 def _compiler_settings() -> Settings:
     """Return the settings of torch's compiler that have been made, as far as it is loaded."""
+    context = copy_context()
     return {
         (name, key): value
         for name in _COMPILERS
         if (module := sys.modules.get(name)) is not None
-        for key, entry in _touched(getattr(module, "_config", {}))
+        for key, entry in getattr(module, "_config", {}).items()
+        # A context variable that is not in the context has none; to read all of them takes five times as long.
+        if type(entry.user_override) is not ContextVar or entry.user_override in context
         if type(value := _made(entry)) is not object and not (key in compiler_limits and compiler_limits[key] == value)
     }
-
-
-def _touched(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    # A context variable that is not in the context has none; to read all of them takes five times as long.
-    context = copy_context()
-    for key, entry in config.items():
-        override = entry.user_override
-        if type(override) is not ContextVar or override in context:
-            yield key, entry
 
 
 def _made(entry: Any) -> Any:
