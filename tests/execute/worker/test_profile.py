@@ -95,17 +95,6 @@ def test_an_incomplete_trace_is_told(lost: str, calls: int, words: str) -> None:
         count_events(split_events(kept, (calls,))[0], calls)
 
 
-def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
-    trace = Trace().call("add", syncs=1).sentinel().call("add", "mul").call("add", memcpy=8).sentinel()
-    with pytest.raises(TraceError, match="3 of 4 sentinel kernels"):
-        split_events(trace.events, (1, 1, 1))
-    one, two = (
-        count_events(part, calls) for part, calls in zip(split_events(trace.events, (1, 2)), (1, 2), strict=True)
-    )
-    assert (one.kernels, one.syncs, one.memcpy_bytes) == ({"add": 1}, 1, 0)
-    assert (two.kernels, two.syncs, two.memcpy_bytes) == ({"add": 2, "mul": 1}, 0, 8)
-
-
 def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:
     """Count launches with these for the traces of 1, 2 and 4 calls."""
     found = [counts(trace.sentinel(), calls) for trace, calls in zip(traces, module.CALLS, strict=True)]
