@@ -22,11 +22,9 @@ _NO_BACKWARD = (
     *("must implement either the backward", "no autograd formula was registered"),
     *("is not implemented", "not differentiable"),
 )
-"""Torch's messages for an operator without a backward."""
+"""Torch's messages for an operator without a backward; the next two are for a write to a leaf, and for an overwritten saved tensor."""
 _IN_PLACE_ON_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
-"""Torch's message for a write to a leaf."""
 _OVERWRITTEN = "has been modified by an inplace operation"
-"""Torch's message for an overwritten saved tensor."""
 
 
 def arguments(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -162,9 +162,8 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
     for one in (*operator.implementations.values(), *operator.impostors.values()):
         consumes = [f"consumes {sorted(one.consumes)}"] if one.consumes else []
         packages = [f"{name} {version}" for name, version in sorted(_installed(one).items())]
-        digests.append(
-            _digest([source(one.function), source(one.prepare) if one.prepare else "", *consumes, *packages])
-        )
+        prepare = source(one.prepare) if one.prepare else ""
+        digests.append(_digest([source(one.function), prepare, *consumes, *packages]))
     return tuple(digests)
 
 
