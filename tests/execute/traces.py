@@ -53,6 +53,8 @@ class Trace:
 
         return launched
 
-    def device(self, name: str, at: float, dur: float = 5.0, correlation: int = 0, category: str = "kernel") -> None:
-        event = {"ph": "X", "cat": category, "name": name, "ts": at, "dur": dur, "args": {"correlation": correlation}}
-        self.events.append({**event, "pid": 0, "tid": 7})
+    def device(
+        self, name: str, at: float, dur: float = 5.0, correlation: int = 0, category: str = "kernel", **more: Any
+    ) -> None:
+        event = {"ph": "X", "cat": category, "name": name, "ts": at, "dur": dur}
+        self.events.append({**event, "args": {"correlation": correlation, **more}, "pid": 0, "tid": 7})

@@ -1,6 +1,5 @@
 import gc
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -36,10 +35,6 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
 
 def _profile() -> None:
     torch.autograd.profiler.profile().__enter__()
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _register() -> None:

@@ -22,7 +22,6 @@ from pairbench.execute.worker.trees import (
     named_tensors,
     refill,
     restore,
-    same_bits,
     tensors,
     together_with,
     upcast_inputs,
@@ -329,13 +328,3 @@ def test_a_module_is_copied_with_its_parameters_and_buffers(copied: Any) -> None
     with torch.no_grad():
         found[0].weight.zero_()
     assert module[0].weight.abs().sum() > 0
-
-
-def test_bits() -> None:
-    nan, one = float("nan"), torch.tensor([1.0])
-    assert same_bits(torch.tensor([1.0, nan]), torch.tensor([1.0, nan]))
-    assert same_bits(torch.tensor([complex(nan, 1)]), torch.tensor([complex(nan, 1)]))
-    assert not same_bits(torch.tensor([1.0, nan]), torch.tensor([nan, 1.0]))
-    for other in (torch.tensor([1.0 + 2**-23]), one.double(), torch.ones(2), torch.tensor([1])):
-        assert not same_bits(one, other)
-    assert not same_bits(torch.tensor([1]), torch.tensor([2]))

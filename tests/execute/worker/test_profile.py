@@ -15,52 +15,43 @@ from pairbench.execute.worker.profile import (
     host_memory,
     split_events,
 )
+from tests.execute.traces import Event
+from tests.execute.traces import Trace as Recorded
 
-Event = dict[str, Any]
 
-
-class Trace:
-    """Builds the events of a trace, as the profiler writes them."""
+class Trace(Recorded):
+    """A trace that begins with a sentinel."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = [{"ph": "M", "name": "process_name"}]
-        self._now = 0.0
-        self._correlation = 0
+        super().__init__()
+        self.events.append({"ph": "M", "name": "process_name"})
         self.sentinel()
 
-    def _add(self, cat: str, name: str, dur: float = 1.0, **arguments: object) -> None:
-        self._now += 10
-        self.events.append({"ph": "X", "cat": cat, "name": name, "ts": self._now, "dur": dur, "args": arguments})
-
-    def _launch(self, name: str = "cudaLaunchKernel") -> dict[str, Any]:
-        self._correlation += 1
-        self._add("cuda_runtime", name, correlation=self._correlation)
-        return {"correlation": self._correlation}
+    def _wait(self) -> "Trace":
+        """Let the harness wait for what was launched."""
+        self.now += 100
+        self.host("cuda_runtime", "cudaDeviceSynchronize")
+        return self
 
     def sentinel(self) -> "Trace":
-        """Add a kernel of known name, and the harness's wait for it."""
-        self._add("kernel", "void at::cuda::spin_kernel(long)", **self._launch())
-        self._add("cuda_runtime", "cudaDeviceSynchronize")
-        return self
+        self.launch("void at::cuda::spin_kernel(long)", self.now)()
+        return self._wait()
 
-    def call(
+    def call(  # type: ignore[override]
         self, *kernels: str, graph: int = 0, syncs: int = 0, memcpy: int | None = None, memset: bool = False
     ) -> "Trace":
-        """Add one call: what the host calls in it, what the device does for it later, and the harness's wait for that."""
-        done = [("kernel", name, self._launch()) for name in kernels]
+        """Add one call: what the host calls in it, what the device does for it, and the harness's wait for that."""
+        for name in kernels:
+            self.launch(name, self.now, 2.5)()
         if graph:
-            launched = self._launch("cudaGraphLaunch")
-            done += [("kernel", "node", launched) for _ in range(graph)]
+            self.launch("node", self.now, 2.5, nodes=graph)()
         for _ in range(syncs):
-            self._add("cuda_runtime", "cudaStreamSynchronize")
-        for cat, name, arguments in done:
-            self._add(cat, name, 2.5, **arguments)
+            self.host("cuda_runtime", "cudaStreamSynchronize")
         if memcpy is not None:
-            self._add("gpu_memcpy", "Memcpy DtoD", bytes=memcpy, correlation=0)
+            self.device("Memcpy DtoD", self.now, category="gpu_memcpy", bytes=memcpy)
         if memset:
-            self._add("gpu_memset", "Memset (Device)", correlation=0)
-        self._add("cuda_runtime", "cudaDeviceSynchronize")
-        return self
+            self.device("Memset (Device)", self.now, category="gpu_memset")
+        return self._wait()
 
 
 def counts(trace: Trace, calls: int) -> module.Counts:
@@ -78,10 +69,10 @@ def test_what_a_call_does_on_the_device_is_counted_and_nothing_outside_the_senti
     found = counts(Trace().call("add", memcpy=4096, memset=True, syncs=2).call(memcpy=4, syncs=1).sentinel(), 2)
     assert (found.memcpys, found.memcpy_bytes, found.memsets, found.syncs) == (2, 4100, 1, 3)
     assert found.kernels.total() == 1
-    assert counts(Trace().call().sentinel(), 1).exact() == (0, 0, 0, 0, 0, 0, ())
+    assert counts(Trace().call().sentinel(), 1).exact() == {**dict.fromkeys(module._NUMBERS, 0), "kernels": ()}
     trace = Trace().call("add").sentinel()
-    trace._add("kernel", "late", correlation=99)
-    trace._add("gpu_memset", "Memset (Device)")
+    trace.device("late", trace.now, correlation=99)
+    trace.device("Memset (Device)", trace.now, category="gpu_memset")
     assert counts(trace, 1).exact() == counts(Trace().call("add").sentinel(), 1).exact()
 
 
@@ -102,17 +93,6 @@ def test_an_incomplete_trace_is_told(lost: str, calls: int, words: str) -> None:
     kept = [event for place, event in enumerate(events) if place not in gone.get(lost, range(len(events)))]
     with pytest.raises(TraceError, match=words):
         count_events(split_events(kept, (calls,))[0], calls)
-
-
-def test_a_trace_of_several_groups_is_parted_at_the_sentinels() -> None:
-    trace = Trace().call("add", syncs=1).sentinel().call("add", "mul").call("add", memcpy=8).sentinel()
-    with pytest.raises(TraceError, match="3 of 4 sentinel kernels"):
-        split_events(trace.events, (1, 1, 1))
-    one, two = (
-        count_events(part, calls) for part, calls in zip(split_events(trace.events, (1, 2)), (1, 2), strict=True)
-    )
-    assert (one.kernels, one.syncs, one.memcpy_bytes) == ({"add": 1}, 1, 0)
-    assert (two.kernels, two.syncs, two.memcpy_bytes) == ({"add": 2, "mul": 1}, 0, 8)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *traces: Trace) -> Any:

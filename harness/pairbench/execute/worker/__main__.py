@@ -115,8 +115,6 @@ class _Line:
 
 
 class _Server:
-    """Turns jobs into results; keeps loaded suites and what may be set up only once in a process."""
-
     def __init__(self, hello: protocol.WorkerConfig, heartbeat: Heartbeat, line: _Line) -> None:
         from pairbench.execute.worker.flags import pin_flags  # imports torch, with the memory limit in force
         from pairbench.execute.worker.process_state import files
@@ -278,7 +276,6 @@ def redirect(stand_in: protocol.StandIn, search_path: list[str]) -> None:
 
 
 def refuse_strays(stand_in: protocol.StandIn, suite: Path) -> None:
-    """Raise a SuiteError if a module came from the checkout: the other commit's code would not run."""
     found = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     # torch.ops says that it is `_ops.py`.
     files = {name: Path(file) for name, file in found.items() if isinstance(file, str) and Path(file).is_absolute()}

@@ -46,7 +46,6 @@ class Call(Value):
         return fits and trees.restore(self.kwargs, state)
 
     def overwritten(self) -> set[str]:
-        """Return the consumed inputs that the last run has overwritten."""
         names = self.consumed.keys() & {*self.variant.consumes}
         return {name for name in names if trees.changed_inputs(self.shared[name], self.consumed[name])}
 
@@ -96,7 +95,6 @@ def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], 
 
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
-    """Return why an implementation does not apply to these inputs, or None."""
     if variant.valid is None or (valid := bound(variant.valid, trees.copy_inputs(arguments(inputs)))()) is True:
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"

@@ -55,7 +55,6 @@ def free_bytes(device: torch.device) -> int:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the device, so that its errors surface where they were made."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -20,9 +20,9 @@ from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import names_of, roots, watching
-from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, restore, upcast_inputs
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, restore, upcast_inputs
 from pairbench.execute.worker.verify.distance import distance, find_beyond, resolve_tolerance
-from pairbench.execute.worker.verify.judge import dtype_name, judge
+from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.breakdown import Divergence, Gap, Layer, NoDivergence
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
@@ -35,7 +35,6 @@ def tensors_of(tree: Any) -> Tensors:
 
 
 def incomparable(mine: Tensors, theirs: Tensors) -> str | None:
-    """Return why a variant's tensors cannot be compared with the baseline's, or None."""
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return f"{len(mine)} tensors, the baseline's has {len(theirs)}"
     if not mine:
@@ -190,7 +189,6 @@ class _Lockstep:
         )
 
     def _oracle(self) -> tuple[_Side | None, Any, str | None]:
-        """Return the baseline in float64 and its outputs, or why it does not run in float64."""
         try:
             call = make_call(self._operator, self._operator.baseline, "eager", upcast_inputs(self._inputs))
             oracle = _Side(call, names_of(roots(call.given)), self._baseline.device)

@@ -14,7 +14,6 @@ _OURS = {Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[2
 
 
 def explain(error: BaseException) -> tuple[Status, str]:
-    """Return the status and reason of an entry whose code raised, with the suite's line."""
     if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
         # Triton's interpreter raises it at the launch; what it was raised from has the kernel's line.
         status, why = explain(error.__cause__)
@@ -38,7 +37,6 @@ def message_of(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception says that memory ran out, on a GPU or on the host."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = message_of(error)

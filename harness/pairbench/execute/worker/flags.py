@@ -155,7 +155,6 @@ def read_flags() -> dict[str, Any]:
 
 
 def watched_flags() -> dict[str, Any]:
-    """Return all watched flags by name; it takes some microseconds."""
     return {name: _value(flag) for name, flag in _FLAGS.items()}
 
 
@@ -167,14 +166,12 @@ def _value(flag: Flag) -> Any:
 
 
 def changed_flags(before: dict[str, Any]) -> str | None:
-    """Return a text on the flags that have changed, or None."""
     now = {name: _value(_FLAGS[name]) for name in before}
     said = (_said(name, was, now[name]) for name, was in before.items() if was != now[name])
     return ", ".join(filter(None, said)) or None
 
 
 def put_back_flags(before: dict[str, Any]) -> str | None:
-    """Restore the flags, and return a text on those that had changed, or None."""
     if {name: _value(_FLAGS[name]) for name in before} == before:
         return None
     changes = changed_flags(before)  # some are nobody's fault
@@ -209,6 +206,5 @@ def stuck() -> bool:
 
 
 def read_variables() -> dict[str, str]:
-    """Return the environment variables that CUDA, torch, Triton and the thread pools read."""
     names = (name for name in sorted(os.environ) if name.startswith(_VARIABLES) and name not in _PRIVATE)
     return {name: os.environ[name] for name in names}

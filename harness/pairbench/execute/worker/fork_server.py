@@ -120,7 +120,6 @@ class Server:
 
 
 def _ended() -> list[tuple[int, int]]:
-    """Return the processes that have ended since the last time, each with its exit code, negative for a signal."""
     found = []
     with contextlib.suppress(ChildProcessError):
         while (waited := os.waitpid(-1, os.WNOHANG))[0]:

@@ -29,7 +29,6 @@ _HEADER = 16
 
 
 def codes_within(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object and those of the functions and classes that it defines."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -96,8 +95,6 @@ Put = Callable[[Any, Any], object]  # gives a name of a namespace a value
 
 
 class _Named(NamedTuple):
-    """Names of a module, a class, an instance or a dict, and the value of each."""
-
     label: str
     namespace: Mapping[str, Any]
     names: tuple[Any, ...]
@@ -287,7 +284,6 @@ class Frozen:
                 self._hold(_fields(f"{label}.{name}", variant))
 
     def begin_case(self, operator: Operator, case: Case) -> None:
-        """Hold a case and its copy of the operator, in the place of the case before."""
         self._of_case = (_fields(f"operator {operator.name!r}", operator), _fields(f"case {case.key}", case))
 
     def hold_value(self, label: str, value: Any) -> None:
@@ -382,7 +378,6 @@ class Frozen:
 
 
 def _within(value: Any) -> tuple[Any, ...]:
-    """Return the callables or elements within an immutable value."""
     match value:
         case tuple() | frozenset():
             return tuple(value)

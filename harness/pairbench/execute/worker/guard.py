@@ -58,7 +58,6 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
 
 
 def look_once(job: CaseJob) -> None:
-    """Raise an UnnamedError if one of the steps before has replaced something that was not looked for after each."""
     if not _looks_each(job) and (why := replaced()):
         raise UnnamedError(why, _WHEN)
 

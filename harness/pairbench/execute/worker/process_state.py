@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple, NoReturn
 
@@ -117,8 +117,6 @@ def _changed_variables(before: dict[str, str], now: dict[str, str]) -> str:
 
 
 class _Files:
-    """The open files that a worker needs: its standard streams, and its line to the parent."""
-
     def __init__(self) -> None:
         self.spare: dict[int, int] = {}
         self._held: dict[int, tuple[int, int] | None] = {}
@@ -144,7 +142,6 @@ class _Files:
         self.spare = {}
 
     def read(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return the identity of each file; None for a closed one."""
         return tuple(map(_file, self.spare))
 
     def end_without(self, files: tuple[tuple[int, int] | None, ...]) -> None:
@@ -154,7 +151,6 @@ class _Files:
                 _end()
 
     def write(self, files: tuple[tuple[int, int] | None, ...]) -> None:
-        """Restore them; see `end_without`."""
         self.end_without(files)
         for (number, spare), was in zip(self.spare.items(), files, strict=True):
             if _file(number) != was:
@@ -201,7 +197,6 @@ def _set_collector(state: tuple[Any, ...]) -> None:
 
 
 def _global_hooks() -> dict[str, Any]:
-    """Return torch's hooks that run in the call of each module, by the name of the dict that holds them."""
     found = vars(torch.nn.modules.module)
     return {name: value for name, value in found.items() if name.startswith("_global_") and isinstance(value, dict)}
 
@@ -230,23 +225,16 @@ compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_lim
 
 def _compiler_settings() -> Settings:
     """Return the settings of torch's compiler that have been made, as far as it is loaded."""
+    context = copy_context()
     return {
         (name, key): value
         for name in _COMPILERS
         if (module := sys.modules.get(name)) is not None
-        for key, entry in _touched(getattr(module, "_config", {}))
+        for key, entry in getattr(module, "_config", {}).items()
+        # A context variable that is not in the context has none; to read all of them takes five times as long.
+        if type(entry.user_override) is not ContextVar or entry.user_override in context
         if type(value := _made(entry)) is not object and not (key in compiler_limits and compiler_limits[key] == value)
     }
-
-
-def _touched(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that may have been given a value."""
-    # A context variable that is not in the context has none; to read all of them takes five times as long.
-    context = copy_context()
-    for key, entry in config.items():
-        override = entry.user_override
-        if type(override) is not ContextVar or override in context:
-            yield key, entry
 
 
 def _made(entry: Any) -> Any:
@@ -271,7 +259,6 @@ def _of_settings(before: Settings, now: Settings, prefix: tuple[str, ...] = ()) 
 
 
 def _knobs() -> Iterator[tuple[str, Any]]:
-    """Yield the groups of Triton's settings by name, as far as it is loaded."""
     module = sys.modules.get("triton.knobs")
     kind = getattr(module, "base_knobs", ())
     return ((name, group) for name, group in vars(module).items() if isinstance(group, kind)) if kind else iter(())

@@ -49,7 +49,6 @@ class TraceError(Exception):
 
 
 def run_sentinel() -> None:
-    """Run one kernel that must be in the trace, and wait for it."""
     torch.cuda._sleep(1000)
     torch.cuda.synchronize()
 
@@ -85,6 +84,7 @@ _ACTIVITIES = (ProfilerActivity.CUDA,)
 """Operators are left out: they are most of a trace and of the time to profile a call."""
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+_NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "memsets")
 
 
 @dataclass(kw_only=True)
@@ -98,12 +98,10 @@ class Counts:
     kernels: Counter[str] = field(default_factory=Counter)
     kernel_ns: Counter[str] = field(default_factory=Counter)
 
-    def exact(self, times: int = 1) -> tuple[Any, ...]:
+    def exact(self, times: int = 1) -> dict[str, Any]:
         """Return all that has to be so many times as much in so many calls."""
-        host = (self.launches, self.graph_launches, self.syncs)
-        numbers = (*host, self.memcpys, self.memcpy_bytes, self.memsets)
         kernels = tuple((name, count * times) for name, count in sorted(self.kernels.items()))
-        return (*(number * times for number in numbers), kernels)
+        return {**{name: getattr(self, name) * times for name in _NUMBERS}, "kernels": kernels}
 
 
 def unusable() -> str | None:
@@ -120,9 +118,6 @@ def unusable() -> str | None:
     return None
 
 
-_COUNTED = ("launches", "graph launches", "syncs", "memcpys", "memcpy bytes", "memsets", "kernels")
-
-
 def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = None) -> Launches:
     """Count the launches of one call; those of a `reset` before each call are not counted: there are sentinels around each call then."""
     try:
@@ -131,20 +126,16 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
         return Launches(status="unreliable", reason=str(error))
     one = counted[0]
     for calls, several in zip(CALLS, counted, strict=True):
-        pairs = zip(_COUNTED, one.exact(calls), several.exact(), strict=True)
-        if wrong := [f"{name} {found} instead of {right}" for name, right, found in pairs if right != found]:
-            why = f"{calls} calls do not give {calls} times the counts of one: {'; '.join(wrong)[:300]}"
+        found = several.exact()
+        wrong = [(name, right) for name, right in one.exact(calls).items() if right != found[name]]
+        if said := [f"{name.replace('_', ' ')} {found[name]} instead of {right}" for name, right in wrong]:
+            why = f"{calls} calls do not give {calls} times the counts of one: {'; '.join(said)[:300]}"
             return Launches(status="unreliable", reason=why)
     last = counted[-1]
     return Launches(
         status="exact",
-        launches=one.launches + one.graph_launches,
         kernels=one.kernels.total(),
-        graph_launches=one.graph_launches,
-        memcpys=one.memcpys,
-        memcpy_bytes=one.memcpy_bytes,
-        memsets=one.memsets,
-        syncs=one.syncs,
+        **{**{name: getattr(one, name) for name in _NUMBERS}, "launches": one.launches + one.graph_launches},
         kernel_counts=tuple(
             KernelCount(name=name, count=count, total_ns=last.kernel_ns[name] / CALLS[-1])
             for name, count in one.kernels.most_common()
@@ -155,12 +146,8 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
 def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Counts:
     """Count some calls, without the reset before each of them, in one session."""
     turns = itertools.cycle((run, reset))
-
-    def turn() -> None:
-        next(turns)()
-
     reset()
-    spans = _trace(turn, (1,) * (2 * calls - 1))[::2]
+    spans = _trace(lambda: next(turns)(), (1,) * (2 * calls - 1))[::2]  # noqa: PLW0108 (another at each turn)
     names = [item.name for item in fields(Counts)]
     return Counts(**{name: functools.reduce(add, [getattr(one, name) for one in spans]) for name in names})
 

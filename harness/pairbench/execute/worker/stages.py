@@ -188,7 +188,6 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
 def _references(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> tuple[References, list[protocol.Ended]]:
-    """Return the expected outputs for each seed; where the baseline itself is wrong, the end of every entry instead."""
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
@@ -396,7 +395,6 @@ def time_case(
 
 
 def _anew(ready: Ready) -> Ready:
-    """Replace entries by copies without samples, in place."""
     callables = ("run", "reset", "observed", "copied", "device_clock", "stream_clock")
     names = ("index", "entry", *callables, "first_call_ns", "autotuned")
     ready.timed[:] = [Timed(**{name: getattr(timed, name) for name in names}) for timed in ready.timed]

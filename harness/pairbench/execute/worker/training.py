@@ -22,11 +22,9 @@ _NO_BACKWARD = (
     *("must implement either the backward", "no autograd formula was registered"),
     *("is not implemented", "not differentiable"),
 )
-"""Torch's messages for an operator without a backward."""
+"""Torch's messages for an operator without a backward; the next two are for a write to a leaf, and for an overwritten saved tensor."""
 _IN_PLACE_ON_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
-"""Torch's message for a write to a leaf."""
 _OVERWRITTEN = "has been modified by an inplace operation"
-"""Torch's message for an overwritten saved tensor."""
 
 
 def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +120,6 @@ class Training:
             raise
 
     def _why_not(self, outputs: Any, error: Exception) -> str | None:
-        """Return a sentence on why a call failed that says more than torch does, or None."""
         if why := self._own_backward():
             return why
         if _IN_PLACE_ON_LEAF in str(error):
@@ -200,7 +197,6 @@ class Training:
 
 
 def accumulated(inputs: dict[str, Any]) -> str:
-    """Return an addition to a reason where calls left a gradient in `.grad` of an input; else nothing."""
     for name, tensor in named_tensors(inputs).items():
         if tensor.is_leaf and tensor.grad is not None:
             advice = f"declare gradients=({name!r},) and return the outputs alone, or use torch.autograd.grad"

@@ -74,6 +74,11 @@ def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return result.requires_grad_(tensor.requires_grad)
 
 
+def dtype_name(tensor: torch.Tensor) -> str:
+    """Return a tensor's dtype as suites write it, such as `bfloat16`."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
 def extent(tensor: torch.Tensor) -> int:
     """Return the number of elements from a tensor's first to its last one in memory, gaps included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -188,7 +193,6 @@ def _is_container(value: Any) -> bool:
 
 
 def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
-    """Return the tensors of a tree, parameters of its modules included, by their paths."""
     return {path: leaf for path, leaf in parts(tree) if isinstance(leaf, torch.Tensor)}
 
 
@@ -305,11 +309,13 @@ def _copied(
     return copies
 
 
+def has_address(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
+
+
 def storage_of(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
     """Return the identity of a tensor's storage; None where it has none that could be shared."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided or tensor.is_meta:
-        return None
-    if not tensor.numel() or tensor.is_conj() or tensor.is_neg():
+    if not (has_address(tensor) and tensor.numel()) or tensor.is_conj() or tensor.is_neg():
         return None
     return tensor.device, tensor.untyped_storage().data_ptr()
 
@@ -356,7 +362,6 @@ def refill(tree: Any, fresh: Any) -> bool:
 
 
 def put(copies: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Copy from the second tensor of each pair to the first."""
     with torch.no_grad():
         for target, value in copies:
             target.copy_(value)

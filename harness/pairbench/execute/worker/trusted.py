@@ -116,7 +116,6 @@ def _noticed(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def newest_thread() -> _Thread | None:
-    """Return the thread that a suite has started last, alive or not; None before the first."""
     return _newest[0] if _newest else None
 
 
@@ -201,7 +200,6 @@ _hold()
 
 
 def freeze_suite(path: Path, operators: Iterable[Operator]) -> None:
-    """Freeze a suite's declarations, before any of its variants is called."""
     _declared[path] = Frozen()
     for declared in operators:
         _declared[path].hold_operator(declared)
@@ -260,7 +258,6 @@ def left_running(*, thorough: bool = True) -> str | None:
 
 
 def _left_behind() -> str | None:
-    """Describe a thread of a suite that is alive and not waiting for a subprocess; None where there is none."""
     tops = sys._current_frames()
     # A frame that holds itself would hold all that its callers have until garbage is collected.
     tops.pop(threading.get_ident(), None)

@@ -179,7 +179,8 @@ def test_on_a_gpu_one_pass_says_whose_and_another_how_long(monkeypatch: pytest.M
     (spot,) = found.spots
     assert spot.what == "sync" and "item()" in spot.code
     (wait,) = found.waits
-    assert (wait.name, wait.spot, wait.count) == ("cudaStreamSynchronize", 0, 1)
+    assert (wait.name, wait.ops, wait.spot) == ("cudaStreamSynchronize", ("item", "_local_scalar_dense"), 0)
+    assert wait.count == 1
     assert [(one.name, one.calls) for one in found.modules] == [("net", 1), ("net.0", 1)]
 
 

@@ -88,20 +88,18 @@ def test_what_is_known_of_a_baseline_changes_no_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "same"),
+    ("one", "other", "same"),
     [
-        ([NAN.clone()], True),
-        ([torch.tensor([1.0, 1.0])], False),
-        ([NAN.double()], False),
-        ([torch.tensor([1.0, math.nan, 2.0])], False),
-        (NAN, False),
-        ([NAN, 3], False),
-        ([NAN.to_sparse()], False),
-        ([3], False),
+        ([NAN], [NAN.clone()], True),
+        ([NAN.to(torch.complex64)], [NAN.to(torch.complex64)], True),
+        ([torch.tensor([1, 2])], [torch.tensor([1, 3])], False),
+        ([ONE], [torch.tensor([1.0, 2.0 + 2**-22])], False),
+        *(([NAN], other, False) for other in ([torch.ones(2)], [NAN.flip(0)], [NAN.double()], NAN, [NAN, 3], [3])),
+        *(([NAN], other, False) for other in ([torch.tensor([1.0, math.nan, 2.0])], [NAN.to_sparse()])),
     ],
 )
-def test_the_same_outputs_are_the_same_to_the_bit(other: object, same: bool) -> None:
-    assert same_outputs([NAN], other) is same
+def test_the_same_outputs_are_the_same_to_the_bit(one: object, other: object, same: bool) -> None:
+    assert same_outputs(one, other) is same
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -132,12 +130,8 @@ def test_the_largest_part_of_a_limit_is_that_of_float64(
 def test_distances_leave_out_what_is_not_finite_in_both() -> None:
     value = torch.tensor([1.0, math.inf, math.nan, 2.0, math.inf])
     truth = torch.tensor([1.0, math.inf, 3.0, 2.5, 1e300], dtype=torch.float64)
-    of_all, of_some = distance.distance(value, truth), distance.distance(value[[0, 3]], truth[[0, 3]])
-    assert (
-        of_all
-        == of_some
-        == distance.Distance(max_abs=0.5, sum_abs=0.5, sum_square=0.25, sum_square_reference=7.25, max_reference=2.5)
-    )
+    found = distance.distance(value, truth)
+    assert found == distance.distance(value[[0, 3]], truth[[0, 3]]) == (0.5, 2.5, 0.5, 0.25, 7.25)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import TransparentMode, names_of, roots, watching
 from pairbench.execute.worker.profile import TraceError, raw_trace, run_sentinel, unusable
-from pairbench.execute.worker.trees import named_tensors, restore
-from pairbench.execute.worker.verify.judge import dtype_name
+from pairbench.execute.worker.trees import dtype_name, named_tensors, restore
 from pairbench.model.breakdown import Breakdown, Idle, ModuleCalls, SourceLine
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
@@ -116,7 +115,6 @@ def _source(name: str, args: Any) -> torch.Tensor | None:
 def see(
     run: Callable[[], Any], names: dict[torch.nn.Module, str], state: Any, *, skipped: tuple[str, ...] = ()
 ) -> list[Sighting]:
-    """Run once and return every copy, cast and wait, in order."""
     storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in named_tensors(state).values())
     ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), contextlib.__file__, "<", *skipped)
     mode = Sightings(state=storages, skipped=ours)

@@ -45,7 +45,6 @@ class Span:
 
     @property
     def own_ns(self) -> float:
-        """The time in ns that no inner span accounts for."""
         return max(0.0, self.end - self.start - self.inside_ns)
 
     @property
@@ -53,7 +52,6 @@ class Span:
         return self.category == "cpu_op"
 
     def path(self) -> "list[Span]":
-        """Return the enclosing spans, the outermost first, and this one last."""
         spans: list[Span] = []
         span: Span | None = self
         while span is not None:
@@ -172,12 +170,10 @@ def _assign(device: list[dict[str, Any]], windows: list[Window], launched_by: La
 
 
 def module_of(path: Iterable[Span]) -> str:
-    """Return the innermost module on a path; empty outside of all."""
     return next((span.name.removeprefix(MODULE) for span in reversed(list(path)) if span.name.startswith(MODULE)), "")
 
 
 def operators_of(path: Iterable[Span]) -> tuple[str, ...]:
-    """Return the operators on a path; the namespace `aten` is left out."""
     return tuple(span.name.removeprefix("aten::") for span in path if span.is_op)
 
 
@@ -241,7 +237,6 @@ def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterato
 
 
 def graph_launches(window: Window) -> set[int]:
-    """Return the launches of graphs, by `id`."""
     launches = [activity.launch for activity in window.activities if activity.launch is not None]
     return {id(launch) for launch in launches if launch.name.startswith(profile.GRAPH_LAUNCHES)}
 

@@ -107,8 +107,6 @@ _definitions = functools.cache(_Definitions)
 
 
 def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) -> OperatorDescription:
-    """Return the description of an operator; where one of its functions fails, as its cost on a case, raise a SuiteError."""
-
     def described(name: str, variant: Variant) -> ImplementationDescription:
         return ImplementationDescription(
             name=name,
@@ -164,14 +162,12 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
     for one in (*operator.implementations.values(), *operator.impostors.values()):
         consumes = [f"consumes {sorted(one.consumes)}"] if one.consumes else []
         packages = [f"{name} {version}" for name, version in sorted(_installed(one).items())]
-        digests.append(
-            _digest([source(one.function), source(one.prepare) if one.prepare else "", *consumes, *packages])
-        )
+        prepare = source(one.prepare) if one.prepare else ""
+        digests.append(_digest([source(one.function), prepare, *consumes, *packages]))
     return tuple(digests)
 
 
 def _installed(variant: Variant) -> dict[str, str]:
-    """Return the installed versions of the packages that a variant needs, by name."""
     versions: dict[str, str] = {}
     for package in needed_packages(variant.needs):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -289,7 +285,6 @@ class _Code:
         return str(getattr(value, "__qualname__", type(value).__qualname__))
 
     def _key(self, key: Any) -> str:
-        """Return a dictionary's key as text; classes of suites have their module's plain name."""
         if inspect.isclass(key) and key.__module__.startswith(f"{NAMESPACE}."):
             return f"<class '{self._module(key)}.{key.__qualname__}'>"
         return repr(key)

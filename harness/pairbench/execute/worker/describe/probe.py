@@ -132,7 +132,6 @@ def _median_ns(timer: timers.Timer, run: Callable[[], Any]) -> float:
 
 
 def diagnose(device: Device) -> Iterator[Finding]:
-    """Yield the capabilities of this machine, each tried for real, with advice on the missing ones."""
     gpu = device.kind == "cuda"
     if importlib.util.find_spec("triton") is None:
         advice = "pip install triton: its variants are skipped, --timer do_bench is refused"

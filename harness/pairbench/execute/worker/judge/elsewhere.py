@@ -54,7 +54,6 @@ class Elsewhere:
 
     @property
     def inputs_s(self) -> float:
-        """Seconds in which inputs are made."""
         return self._timed_inputs[1]
 
     @property
@@ -116,7 +115,6 @@ class Elsewhere:
         return list(zip(answer.known_ns, answer.new_ns, strict=True))
 
     def captures(self, timed: Timed) -> int:
-        """Return the number of an entry's captures whose replays were timed."""
         return self._captures[timed.index]
 
     def replayed(self, timed: Timed, seed: int, following: Timed | None = None) -> list[dict[str, Any]]:
@@ -131,7 +129,6 @@ class Elsewhere:
         return outputs
 
     def take_ahead(self) -> Answer | None:
-        """Return the answer to what was asked ahead, or None."""
         asked, self._asked_ahead = self._asked_ahead, False
         return self._line.answered() if asked else None
 

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.trees import dtype_name
 from pairbench.execute.worker.trees import leaves as leaves_of
 from pairbench.model.case import gradient_of
 
@@ -133,7 +134,6 @@ def readable(outputs: Any) -> Any:
 
 
 def refused(outputs: Any) -> str | None:
-    """Return a sentence on the first refused part of readable outputs, or None."""
     for path, leaf in leaves_of(outputs):
         if isinstance(leaf, Refused):
             return f"{output_name(path) if path else 'its output'} is {leaf.why}"
@@ -182,14 +182,13 @@ def _readable_tensor(tensor: torch.Tensor) -> Any:
     if tensor.is_nested:
         return {"nested": [readable(part) for part in _TENSOR.unbind(_detach(tensor))]}
     if tensor.is_quantized:
-        return {_dtype_of(tensor): _TENSOR.dequantize(_detach(tensor))}
+        return {dtype_name(tensor): _TENSOR.dequantize(_detach(tensor))}
     if tensor.layout is not torch.strided:
         return {str(tensor.layout).removeprefix("torch.").strip("_"): _TENSOR.to_dense(_detach(tensor))}
     return tensor
 
 
 def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a module's `state_dict` without a call of the module's own code."""
     fields = _own(module, "__dict__")
     passing = fields.get("_non_persistent_buffers_set", ())
     for kind, leave_out in (("_parameters", ()), ("_buffers", passing)):
@@ -206,7 +205,7 @@ def _described_tensor(tensor: torch.Tensor, pieces: list[Any], held: list[torch.
     if device.type not in ("cpu", "cuda"):
         return ["refused", f"on {device}, expected on cpu or a GPU"]
     lazy = [_is_conj(tensor), _is_neg(tensor)]
-    shape, dtype = tuple(_size(tensor)), _dtype_of(tensor)
+    shape, dtype = tuple(_size(tensor)), dtype_name(tensor)
     if any(lazy):
         tensor = _resolve_neg(_resolve_conj(_detach(tensor)))
     strides, item = _stride(tensor), _item_size(tensor)
@@ -243,8 +242,6 @@ _Opened = dict[tuple[str, int], int]  # addresses of another process's allocatio
 
 
 class _ByValue(ctypes.Structure):
-    """A handle as CUDA takes it."""
-
     _fields_ = (("bytes", _char * 64),)
 
 
@@ -293,7 +290,6 @@ class _Driver(NamedTuple):
         self.close(begin)
 
     def _allocation(self, address: int) -> tuple[int, int]:
-        """Return the first address of an allocation, and its size in bytes."""
         first, size = ctypes.c_uint64(), ctypes.c_size_t()
         self._check(self.find(ctypes.byref(first), ctypes.byref(size), address), "find")
         return first.value, size.value
@@ -325,10 +321,6 @@ def _driver() -> _Driver:
 
 
 _WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
-
-
-def _dtype_of(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def write(exported: Exported, file: int) -> str:

@@ -111,7 +111,6 @@ class Judge:
         yield protocol.Alone(latency_ns=alone_ns, plain=not more)
 
     def _has_room(self, timed: Elsewhere) -> bool:
-        """Return whether a GPU has room for the baseline's calls here, beside those of the worker."""
         case = timed.operator.name, str(timed.job.case.key)
         if case not in self._fits:
             free, _ = torch.cuda.mem_get_info()

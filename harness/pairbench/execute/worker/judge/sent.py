@@ -41,8 +41,6 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
 
 
 class OutsideReference(ExpectedOutputs):
-    """The inputs of one seed; the expected outputs are the judge's."""
-
     seed: int
     line: protocol.ParentLine
     heartbeat: Heartbeat

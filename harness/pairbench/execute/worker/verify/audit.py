@@ -11,10 +11,10 @@ from pairbench.execute.worker.calls import bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.training import arguments
-from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, refill
+from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, refill
 from pairbench.execute.worker.verify.case import ExpectedOutputs, References, is_small
 from pairbench.execute.worker.verify.draws import by_output
-from pairbench.execute.worker.verify.judge import clearly_wrong, dtype_name, in_order_of, judge, same_outputs
+from pairbench.execute.worker.verify.judge import clearly_wrong, in_order_of, judge, same_outputs
 from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
@@ -81,7 +81,6 @@ def _left_by_rounding(operator: Operator, reference: ExpectedOutputs) -> set[str
 
 
 def _where(paths: list[str], path: str) -> str:
-    """Return the spoilt output's name, where there are several or it is a gradient."""
     if name := gradient_of(path):
         return f" as gradient of {name}"
     return f" of output {paths.index(path)}" if len(paths) > 1 else ""

@@ -20,12 +20,11 @@ from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_grap
 from pairbench.execute.worker.judge.plain import output_name, readable, refused
 from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.training import accumulated
-from pairbench.execute.worker.trees import about_changed_inputs, copy_tree, extent, has_room, leaves, tensors
+from pairbench.execute.worker.trees import copy_tree, dtype_name, has_room, leaves, tensors
 from pairbench.execute.worker.verify.draws import SeenRandom
 from pairbench.execute.worker.verify.judge import (
     Known,
     OutputVerdict,
-    dtype_name,
     furthest,
     in_order_of,
     judge,
@@ -66,7 +65,6 @@ class ExpectedOutputs(Value):
 
     @property
     def note(self) -> str:
-        """What a verdict on right outputs does not tell."""
         return "; ".join(filter(None, [self.oracle_missing, self.varies_little]))
 
     @property
@@ -230,7 +228,7 @@ def _verify(
         for given in (references[0].inputs, inputs)
     )
     if paths := trees.changed_inputs(*both):
-        return _mismatched(entry, about_changed_inputs(paths))
+        return _mismatched(entry, trees.about_changed_inputs(paths))
     if why := _changed(forms):
         return _mismatched(entry, why)
     written = call.overwritten()
@@ -275,7 +273,7 @@ class _Reused:
     def __init__(self, call: Call, outputs: Any) -> None:
         self._of_state = bool(call.operator.state)
         given = trees.named_tensors([call.shared, call.kwargs, call.given]).values()
-        storages = [tensor.untyped_storage() for tensor in given if _has_address(tensor)]
+        storages = [tensor.untyped_storage() for tensor in given if trees.has_address(tensor)]
         arguments = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
         self._held = [extent for extent in self._extents(outputs) if not _overlap(extent, arguments)]
         self.found = False
@@ -286,12 +284,8 @@ class _Reused:
     def _extents(self, observed: Any) -> list[tuple[int, int]]:
         """Return the addresses of the first byte of each returned tensor and behind its last."""
         returned = tensors(observed["output"] if self._of_state and observed is not None else observed)
-        lying = (tensor for tensor in returned if _has_address(tensor) and tensor.numel())
-        return [(one.data_ptr(), one.data_ptr() + extent(one) * one.element_size()) for one in lying]
-
-
-def _has_address(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
+        lying = (tensor for tensor in returned if trees.has_address(tensor) and tensor.numel())
+        return [(one.data_ptr(), one.data_ptr() + trees.extent(one) * one.element_size()) for one in lying]
 
 
 def _overlap(extent: tuple[int, int], others: list[tuple[int, int]]) -> bool:
@@ -370,7 +364,6 @@ def _copied(outputs: Any, *, sparing: bool) -> Any:
 
 
 def strays_note(verdicts: list[OutputVerdict]) -> str | None:
-    """Return a sentence on elements that only the oracle finds right, or None."""
     most = max(item.strays for item in verdicts)
     if not most:
         return None

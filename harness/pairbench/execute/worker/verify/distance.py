@@ -62,18 +62,17 @@ class Beyond(Value):
 
     @property
     def wrong(self) -> int:
-        """The number of elements that are beyond the tolerance and not let through."""
         return self.count - self.strays
 
 
-class Distance(Value):
+class Distance(NamedTuple):
     """The distances of one output tensor to another, in the outputs' own unit."""
 
     max_abs: float
+    max_reference: float
     sum_abs: float
     sum_square: float
     sum_square_reference: float
-    max_reference: float
 
 
 class ResolvedTolerance(NamedTuple):
@@ -91,7 +90,6 @@ class ResolvedTolerance(NamedTuple):
         return self.atol[indices * len(self.atol) // elements]
 
     def at_least(self, atol: float) -> "ResolvedTolerance":
-        """Return the tolerance with an absolute part that is nowhere less."""
         wider = self.atol.clamp(min=atol) if isinstance(self.atol, torch.Tensor) else max(self.atol, atol)
         return self._replace(atol=wider)
 
@@ -246,9 +244,8 @@ def _doubtful(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTole
 
 
 def _strays_possible(value: torch.Tensor, truth: torch.Tensor) -> bool:
-    if not value.is_floating_point() or value.dtype in AS_EXACT_AS_THE_ORACLE:
-        return False
-    return truth.shape == value.shape
+    rounds = value.is_floating_point() and value.dtype not in AS_EXACT_AS_THE_ORACLE
+    return rounds and truth.shape == value.shape
 
 
 def tally(
@@ -313,18 +310,13 @@ def _read(*values: torch.Tensor) -> list[float]:
 def distance(value: torch.Tensor, truth: torch.Tensor) -> Distance:
     """Return the distances of a tensor to a reference in float64; elements that are not finite in both are left out."""
     if not value.numel():
-        return Distance(max_abs=0.0, sum_abs=0.0, sum_square=0.0, sum_square_reference=0.0, max_reference=0.0)
-    norms = _norms(value, truth)
-    if not all(map(math.isfinite, norms[:2])):
-        norms = _norms(value, truth, finite=True)
-    furthest, highest, total, square, square_reference = norms
-    return Distance(
-        max_abs=furthest, sum_abs=total, sum_square=square, sum_square_reference=square_reference, max_reference=highest
-    )
+        return Distance(0.0, 0.0, 0.0, 0.0, 0.0)
+    found = _distance(value, truth)
+    return found if all(map(math.isfinite, found[:2])) else _distance(value, truth, finite=True)
 
 
-def _norms(value: torch.Tensor, truth: torch.Tensor, *, finite: bool = False) -> list[float]:
-    """Return the largest difference and reference, and the sums of differences, their squares and those of the reference; of elements `finite` in both alone, which takes twice as long."""
+def _distance(value: torch.Tensor, truth: torch.Tensor, *, finite: bool = False) -> Distance:
+    """Return the distances of elements `finite` in both alone, which takes twice as long, or of all."""
     found = list[torch.Tensor]()
     for mine, reference in _chunks(value, truth):
         difference, magnitude = (mine - reference).abs(), reference.abs()
@@ -334,7 +326,7 @@ def _norms(value: torch.Tensor, truth: torch.Tensor, *, finite: bool = False) ->
         squares = [torch.dot(one, one) for one in (difference, magnitude)]
         found.append(torch.stack([difference.max(), magnitude.max(), difference.sum(), *squares]))
     columns = torch.stack(found)
-    return _read(*columns[:, :2].amax(0), *columns[:, 2:].sum(0))
+    return Distance(*_read(*columns[:, :2].amax(0), *columns[:, 2:].sum(0)))
 
 
 def output_spacing(magnitude: float, dtype: torch.dtype, least: float = 0.0) -> float:

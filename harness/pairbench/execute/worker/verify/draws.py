@@ -87,7 +87,6 @@ def _squared(draws: Draws, value_of: _Value, reduce: _Value = lambda x: x) -> _V
 
 
 def _moments(draws: Draws, value_of: _Value) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and variance of a value over several draws, in float64."""
     origin = value_of(draws[0].detach().double())
     total, square = torch.zeros_like(origin), torch.zeros_like(origin)
     for draw in draws:

@@ -12,7 +12,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.judge.plain import output_name, refused
-from pairbench.execute.worker.trees import leaves, same_bits, tensors
+from pairbench.execute.worker.trees import dtype_name, leaves, same_bits, tensors
 from pairbench.execute.worker.verify import distance as distances
 from pairbench.execute.worker.verify.distance import distance
 from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
@@ -49,12 +49,10 @@ class Known:
 
     @functools.cached_property
     def inputs(self) -> Mapping[str, Any]:
-        """The inputs; empty where they are not known."""
         return (self._made() if callable(self._made) else self._made) or {}
 
     @functools.cached_property
     def _terms(self) -> float:
-        """The largest magnitude among the inputs."""
         floats = [tensor for tensor in tensors(self.inputs) if tensor.is_floating_point() and tensor.numel()]
         return max((float(tensor.detach().abs().max()) for tensor in floats), default=0.0)
 
@@ -371,13 +369,10 @@ def _judge_tensor(
         farthest = f"the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
         mismatch = f"{name} differs from the baseline's in {part}; {farthest}"
         return OutputVerdict(mismatch=mismatch, correctness=correctness)
-    if tolerance.rel_l2 is not None:
-        wrong = _off_as_a_whole(value, expected, tolerance.rel_l2)
-    else:
-        wrong = _off_the_oracle(ratio)
-    if wrong is not None:
-        return OutputVerdict(mismatch=f"{name} is within the tolerance, but {wrong}", correctness=correctness)
-    return OutputVerdict(mismatch=None, correctness=correctness, strays=beyond.strays)
+    limit = tolerance.rel_l2
+    wrong = _off_the_oracle(ratio) if limit is None else _off_as_a_whole(value, expected, limit)
+    why = wrong and f"{name} is within the tolerance, but {wrong}"
+    return OutputVerdict(mismatch=why, correctness=correctness, strays=beyond.strays)
 
 
 def _judge_number(name: str, value: Any, expected: Any, tolerance: Tolerance, known: Known) -> OutputVerdict:
@@ -387,11 +382,6 @@ def _judge_number(name: str, value: Any, expected: Any, tolerance: Tolerance, kn
     wide = torch.complex128 if isinstance(value, complex) else torch.float64
     mine, theirs = (torch.tensor(one, dtype=wide) for one in (value, expected))
     return _judge_tensor(name, mine, theirs, None, tolerance, known)
-
-
-def dtype_name(tensor: torch.Tensor) -> str:
-    """Return a tensor's dtype as suites write it, such as `bfloat16`."""
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _off_as_a_whole(value: torch.Tensor, expected: torch.Tensor, limit: float) -> str | None:
@@ -414,12 +404,13 @@ def _off_the_oracle(ratio: float | None) -> str | None:
 def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
     if not (value.is_floating_point() or value.is_complex()):
         return None
-    pieces = list(zip(*(tensor.detach().reshape(-1).split(_LARGE) for tensor in (value, expected)), strict=True))
+    split = (tensor.detach().reshape(-1).split(_LARGE) for tensor in (value, expected))
+    pieces = ((one.isnan(), other.isnan()) for one, other in zip(*split, strict=True))
     # One wait for the device, not one for each piece.
-    if not torch.stack([(one.isnan() ^ other.isnan()).any() for one, other in pieces]).any():
+    counts = [torch.stack([one.sum(), other.sum(), (one ^ other).sum()]) for one, other in pieces]
+    mine, theirs, apart = torch.stack(counts).sum(0).tolist()
+    if not apart:
         return None
-    mine, theirs = (sum(int(pair[side].isnan().sum()) for pair in pieces) for side in (0, 1))
-    apart = sum(int((one.isnan() ^ other.isnan()).sum()) for one, other in pieces)
     return f"has NaN in {mine} of {value.numel()} elements, the baseline's in {theirs}, {apart} of them in other places"
 
 

@@ -44,13 +44,18 @@ Make = Callable[[Case, int], dict[str, Any]]
 
 
 def is_short(inputs: dict[str, Any], device: torch.device) -> bool:
-    """Return whether there may be too little memory to hold all that verifies a case with these inputs."""
     return _PLENTY * sum(tensor.nbytes for tensor in named_tensors(inputs).values()) > free_bytes(device)
 
 
 def sparing_references(operator: Operator, case: Case, make: Make, *, bare: bool) -> tuple[References, str | None]:
     """Return the references of both seeds, and why the outputs cannot tell right from wrong, or None; if `bare`, nothing is held, and there is no oracle."""
     make = _remembered(make)
+
+    def reference(seed: int, outputs: Any = None, oracle: Any = None) -> ExpectedOutputs:
+        make_inputs = functools.partial(make, case, seed)
+        expect = lambda: _outputs(operator, make_inputs())  # noqa: E731
+        return ExpectedOutputs(make=make_inputs, outputs=outputs, oracle=oracle, oracle_missing=missing, expect=expect)
+
     missing: str | None = "no oracle: out of memory beside what the implementation needs"
     oracle = useless = outputs = None
     if not bare:
@@ -60,16 +65,8 @@ def sparing_references(operator: Operator, case: Case, make: Make, *, bare: bool
         if _extents(outputs) & _extents(other):  # the baseline gives the same memory each time
             outputs = copy_tree(_outputs(operator, make(case, SEEDS[0])))
         elif same_outputs(outputs, other):
-            pairs = zip(SEEDS, (outputs, other), strict=True)
-            made = ((functools.partial(make, case, seed), held) for seed, held in pairs)
-            both = tuple(ExpectedOutputs(make=one, outputs=held) for one, held in made)
+            both = reference(SEEDS[0], outputs), reference(SEEDS[1], other)
             useless = why_anything_passes(operator, case, both, ())
-
-    def reference(seed: int, outputs: Any = None, oracle: Any = None) -> ExpectedOutputs:
-        make_inputs = functools.partial(make, case, seed)
-        expect = lambda: _outputs(operator, make_inputs())  # noqa: E731
-        return ExpectedOutputs(make=make_inputs, outputs=outputs, oracle=oracle, oracle_missing=missing, expect=expect)
-
     return (reference(SEEDS[0], outputs, oracle), reference(SEEDS[1])), useless
 
 
