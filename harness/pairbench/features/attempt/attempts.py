@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import KW_ONLY, astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
@@ -125,6 +125,9 @@ _KEPT = (
     *RESULT_COLUMNS,
     *("launches_per_call", "kernels_per_call", "ops_per_call", "launch_status"),
 )
+_HINTS = get_type_hints(Record)
+# JSON may hold a whole number for a float.
+_TYPES = {name: _HINTS[name] | int if _HINTS[name] == float | None else _HINTS[name] for name in _KEPT}
 
 
 class LastTries:
@@ -145,17 +148,8 @@ class LastTries:
 
 def _record(values: dict[str, Any]) -> Record | None:
     """Return cached values as a record that lacks all other columns; None where a value has the wrong type."""
-    if set(values) != set(_KEPT) or not all(isinstance(values[name], kinds) for name, kinds in _types().items()):
-        return None
-    return Record(**values)
-
-
-@cache
-def _types() -> dict[str, tuple[type, ...]]:
-    """Return the types that each cached column may have; JSON may hold a whole number for a float."""
-    hints = get_type_hints(Record)
-    kinds = {name: get_args(hints[name]) or (hints[name],) for name in _KEPT}
-    return {name: (*several, int) if float in several else several for name, several in kinds.items()}
+    right = set(values) == set(_KEPT) and all(isinstance(values[name], hint) for name, hint in _TYPES.items())
+    return Record(**values) if right else None
 
 
 _STEPS = (4, 28, 168)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new

@@ -74,11 +74,8 @@ class Last(NamedTuple):
 
 
 def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt.datetime) -> str:
-    """Return the device that a unit needs: the one that measured its series last, else the one it names.
-
-    GPUs of one model differ by some percent, so a series that goes from one GPU to another moves. The pin is soft: a device that has
-    been away for a day is given up.
-    """
+    """Return the device that a unit needs: the one that measured its series last, else the one it names."""
+    # GPUs of one model differ by some percent, so a series that goes from one GPU to another moves.
     if last is None or (last.identity not in present and now - last.seen >= AWAY):
         return unit.device
     return last.identity

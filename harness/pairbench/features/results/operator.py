@@ -131,11 +131,7 @@ def judged(operator: OperatorDescription, cases: Sequence[CaseResults], tiers: C
 
 
 def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> ClaimState:
-    """Return how a measured pair stands beside a claim.
-
-    Speedups are compared as ratios, whatever the devices; memory, too, for the sizes need not be the same. Launches and
-    waits are counts: as few as claimed, or fewer, is reached.
-    """
+    # Speedups are compared as ratios, whatever the devices; memory, too, for the sizes need not be the same.
     if variant is None or variant.status != Status.MEASURED:
         return ClaimState.UNMEASURED
     if claim.quantity in ("launches", "syncs"):
