@@ -24,8 +24,7 @@ from tests.builders import CASES, DEVICE, make_run, run_id_of
 from tests.site.stores import _samples, whole
 
 RUNS = 5
-LAST = run_id_of(RUNS - 1)
-"""The run that is damaged; all others are sound."""
+LAST = run_id_of(RUNS - 1)  # the run that is damaged; all others are sound
 SERIES = Series(device_name=DEVICE, suite="suites/norm.py", case=CASES[0], implementation="fused", mode="eager")
 
 Damage = Callable[[Path], object]

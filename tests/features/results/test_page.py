@@ -26,7 +26,6 @@ def page(declared: OperatorDescription, records: list[Record], output: str = "ma
 
 
 def fixed(declared: OperatorDescription, **columns: Any) -> list[Record]:
-    """Return records whose numbers are round."""
     numbers = {"baseline": (200_000.0, None), "fused": (100_000.0, 2.0), "slow": (400_000.0, 0.5)}
     found = []
     for record in measured(declared):

@@ -6,6 +6,7 @@ A result is compared with the series' last try and its newest stored run by two 
 import contextlib
 import datetime as dt
 import hashlib
+import itertools
 import json
 import math
 import time
@@ -138,18 +139,14 @@ class LastTries:
         self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=2000)
 
     def read(self) -> dict[Series, Record]:
-        records = (_record(values) for values in self._values.read().values())
-        return {series: record for record in records if record and (series := Series.of(record))}
+        """Return the tries, as records that lack all other columns; one with a value of another type is left out."""
+        tries = [values for values in self._values.read().values() if values.keys() == _TYPES.keys()]
+        right = [one for one in tries if all(isinstance(one[name], hint) for name, hint in _TYPES.items())]
+        return {series: record for one in right if (series := Series.of(record := Record(**one)))}
 
     def keep(self, records: Iterable[Record]) -> None:
         known = {json.dumps(astuple(series)): record for record in records if (series := Series.of(record))}
         self._values.keep({key: {name: getattr(record, name) for name in _KEPT} for key, record in known.items()})
-
-
-def _record(values: dict[str, Any]) -> Record | None:
-    """Return cached values as a record that lacks all other columns; None where a value has the wrong type."""
-    right = set(values) == set(_KEPT) and all(isinstance(values[name], hint) for name, hint in _TYPES.items())
-    return Record(**values) if right else None
 
 
 _STEPS = (4, 28, 168)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
@@ -168,12 +165,11 @@ class NewestRuns:
             newest_first = tuple(stored_files(self._place, "records").run_ids[::-1])
             if newest_first != self._newest_first:
                 self._newest_first, self._found = newest_first, {}
-            missing, begin = {series for series in wanted if series not in self._found}, 0
+            missing, unread = {series for series in wanted if series not in self._found}, iter(newest_first)
             for step in _STEPS:
-                run_ids = newest_first[begin : begin + step]
+                run_ids = list(itertools.islice(unread, step))
                 if not missing or not run_ids:
                     break
-                begin += step
                 where = {name: {getattr(one, name) for one in missing} for name in ("device_name", "case")}
                 columns = ("run_id", "environment", *_KEPT)
                 rows, _ = read_series(self._place, where=where, columns=columns, run_ids=run_ids)

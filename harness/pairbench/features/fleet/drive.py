@@ -6,6 +6,7 @@ worker, is looked up in the store, and measured again where the store lacks it. 
 
 import contextlib
 import datetime as dt
+import itertools
 import json
 import queue
 import secrets
@@ -139,10 +140,9 @@ def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, La
         return {}
     seen: dict[str, float] = {}
     found: dict[Unit, tuple[str, str]] = {}
-    begin = 0
+    unread = iter(files)
     for step in _STEPS:
-        some = files[begin : begin + step]
-        begin += step
+        some = list(itertools.islice(unread, step))
         rows = sorted(_rows(store, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
         for row in rows:
             if row["status"] == Status.MEASURED and (at := moment_of(row["started_at"])) is not None:
