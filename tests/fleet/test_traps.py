@@ -135,7 +135,7 @@ def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: p
     said: list[str] = []
     monkeypatch.setattr(worker_room, "_WATCH_S", 0.05)
     busy = "3 of 4 cores are busy with other work"
-    monkeypatch.setattr(worker_room.BusyWatch, "held_up", lambda _: busy if not said else None)
+    monkeypatch.setattr(worker_room, "other_work", lambda *_: busy if not said else None)
 
     async def scene(scheduler: Any, client: Any) -> None:
         where = (scheduler.address, tmp_path)

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
+from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.features.fleet import worker
 from pairbench.features.fleet.command import ANY, on_models, read_plan
-from pairbench.features.fleet.worker import BusyWatch, processes_of
+from pairbench.features.fleet.worker import other_work, processes_of
 from pairbench.model.unit import Host, Offer, Unit
 from tests.fleet.fleet import offer
 
@@ -79,4 +80,4 @@ def test_a_quiet_host_takes_units_and_one_with_other_work_says_so(
     monkeypatch.setattr("pairbench.features.fleet.worker.LoadMeter.foreign_cores", lambda _: busy)
     monkeypatch.setattr(worker, "count_cores", lambda: 8)
     monkeypatch.setattr(worker, "compute_processes", lambda: processes)
-    assert BusyWatch((own,)).held_up() == said
+    assert other_work((own,), LoadMeter()) == said
