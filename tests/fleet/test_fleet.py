@@ -125,13 +125,8 @@ def test_ctrl_c_leaves_what_is_finished_and_the_same_command_goes_on(tmp_path: P
     project = tmp_path / "project"
     commit = make_project(project, ops_py="# the stand-in looks at no file\n")
     more = {"STANDIN_SECONDS": "1", "STANDIN_ENVIRONMENT": "e" * 16}
-    arguments = (
-        str(plan_of(tmp_path / "plan.json", commit, 5)),
-        "--store",
-        str(tmp_path / "store"),
-        "--format",
-        "json",
-    )
+    plan, store = plan_of(tmp_path / "plan.json", commit, 5), tmp_path / "store"
+    arguments = (str(plan), "--store", str(store), "--format", "json")
     with Fleet(tmp_path, project, workers=1, worker_options=("--python", str(standin(tmp_path))), **more) as fleet:
         run = fleet.start_run(*arguments)
         _wait_for(lambda: len(_stored(tmp_path)) >= 2)

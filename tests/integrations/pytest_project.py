@@ -43,6 +43,12 @@ WRONG = "return 2 * x + 0.25"
 SETTINGS = {"rounds": 1, "case_seconds": 0.05, "min_samples": 20}
 
 
+def own_environment(folder: Path, **variables: str) -> dict[str, str]:
+    """Return the environment for a pytest that is no part of this session."""
+    made = environment_of(folder, COLUMNS="250", **variables)
+    return {name: value for name, value in made.items() if not name.startswith("PYTEST_")}
+
+
 @dataclass
 class Finished:
     code: int
@@ -61,8 +67,7 @@ class Project:
         (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", 'suites = ["suites"]', *lines]) + "\n")
         (folder / "tmp").mkdir()
         # Its own folder for temporary files, and so device locks of its own.
-        made = environment_of(folder / "tmp", COLUMNS="200", PAIRBENCH_WORKERS="fork")
-        self.environment = {name: value for name, value in made.items() if not name.startswith("PYTEST_")}
+        self.environment = own_environment(folder / "tmp", PAIRBENCH_WORKERS="fork")
 
     def start_interpreters(self) -> None:
         """Have every command and worker be an interpreter of its own from now on, as a user's are."""
