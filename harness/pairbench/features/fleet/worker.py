@@ -328,11 +328,6 @@ def run_worker(
         asyncio.run(worker.serve())
 
 
-def resources_of(offers: tuple[Offer, ...]) -> dict[str, float]:
-    """Return a worker's resources for Dask: one host, and one of each device by its model, its kind and its identity."""
-    return {HOST: 1.0, **{name: 1.0 for offer in offers for name in (offer.identity, offer.model, offer.kind)}}
-
-
 @dataclass
 class _Worker:
     name: str
@@ -392,11 +387,12 @@ class _Worker:
 
         known = {"version": __version__, "host": self.name, "offers": [asdict(offer) for offer in self.offers]}
         protocol = self.address.partition("://")[0]
+        devices = {name: 1.0 for offer in self.offers for name in (offer.identity, offer.model, offer.kind)}
         return Worker(
             self.address,
             nthreads=1,
             memory_limit=0,
-            resources=resources_of(self.offers),
+            resources={HOST: 1.0, **devices},
             # A worker that comes back before it was missed may not have the name of the one before.
             name=f"{self.name} {os.getpid()}.{again}",
             host=f"{protocol}://127.0.0.1" if is_loopback(self.address) else None,
