@@ -4,6 +4,7 @@ import copy
 import json
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -58,6 +59,10 @@ def asv_document() -> dict[str, Any]:
 BENCHMARKS: dict[str, Any] = json.loads((DATA / "asv" / "benchmarks.json").read_text())
 
 
+# Settings of hypothesis under which it tries something new each time, however long that takes.
+fuzzing = partial(settings, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+
+
 def places(node: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each place of a document as its holder and its key there."""
     keys: Any = node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
@@ -89,13 +94,7 @@ def import_fuzzed(examples: int, *, shown_each: int = 50) -> Seen:
     """Import so many damaged files, each beside a good one, and show some of what came of it."""
     found = Seen()
 
-    @settings(
-        max_examples=examples // 2,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
+    @fuzzing(max_examples=examples // 2, phases=[Phase.generate, Phase.shrink])
     @given(st.data())
     def each(tool: str, data: st.DataObject) -> None:
         good = benchmark_document() if tool == "pytest-benchmark" else asv_document()
