@@ -26,8 +26,7 @@ from tests.site.stores import _samples
 CASES = ("rms_norm[dtype=bfloat16,tokens=64]", "rms_norm[dtype=bfloat16,tokens=128]")
 ROUNDS = 2
 _ROWS = 2 * len(CASES)
-_UNFINISHED = 0.1
-"""The part of the runs whose writer goes away without a word, as a kill has it."""
+_UNFINISHED = 0.1  # the part of the runs whose writer goes away without a word, as a kill has it
 
 
 def crowd(
@@ -56,8 +55,7 @@ def crowd(
 @dataclass(frozen=True, kw_only=True)
 class _Place:
     store: str
-    ledgers: Path
-    """The folder in which each writer writes down what is surely in the store."""
+    ledgers: Path  # the folder in which each writer writes down what is surely in the store
     until: float
     pause_s: float
 

@@ -13,19 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pairbench.model.comparison import Acceptance, Calibration, Floor
+from pairbench.model.comparison import Floor
 from pairbench.model.record import Series
 from pairbench.model.site import Triage
 from pairbench.store.documents import write_acceptance, write_breakdown, write_calibration, write_triage
 from pairbench.store.schema import VERSION_KEY
 from pairbench.store.writer import write_run
 from tests.breakdowns_made import kept
-from tests.builders import CASES, DEVICE, make_run, run_id_of
+from tests.builders import CASES, DEVICE, make_acceptance, make_calibration, make_run, run_id_of
 from tests.site.stores import _samples, whole
 
 RUNS = 5
-LAST = run_id_of(RUNS - 1)
-"""The run that is damaged; all others are sound."""
+LAST = run_id_of(RUNS - 1)  # the run that is damaged; all others are sound
 SERIES = Series(device_name=DEVICE, suite="suites/norm.py", case=CASES[0], implementation="fused", mode="eager")
 
 Damage = Callable[[Path], object]
@@ -49,16 +48,8 @@ def make_store(store: Path) -> None:
     write_breakdown(store, kept())
 
 
-ACCEPTANCE = Acceptance(
-    series=SERIES,
-    definition_hash="d" * 16,
-    p50_ns=120_000.0,
-    p95_ns=None,
-    exact={"kernels_per_call": 1},
-    run_id=run_id_of(2),
-    at="2024-01-02T03:04:05+00:00",
-    reason="slower on purpose",
-)
+_ACCEPTED = {"p50_ns": 120_000.0, "exact": {"kernels_per_call": 1}, "run_id": run_id_of(2)}
+ACCEPTANCE = make_acceptance(SERIES, **_ACCEPTED, at="2024-01-02T03:04:05+00:00", reason="slower on purpose")
 TRIAGE = Triage(
     event="0123456789ab",
     state="filed",
@@ -67,17 +58,8 @@ TRIAGE = Triage(
     note="0.01 s",
     at="2024-01-02T03:04:05.678+00:00",
 )
-CALIBRATION = Calibration(
-    calibration_id="20240101T000000-bbbb",
-    made_at="2024-01-01T00:00:00.000+00:00",
-    device_name=DEVICE,
-    environment_hash="f" * 16,
-    runs=(run_id_of(0), run_id_of(1)),
-    comparisons=1,
-    judged=2,
-    alarms=0,
-    floors={SERIES: Floor(p50=0.01, p95=0.02, runs=2, source="calibration")},
-)
+_FLOORS = {SERIES: Floor(p50=0.01, p95=0.02, runs=2, source="calibration")}
+CALIBRATION = make_calibration(_FLOORS, calibration_id="20240101T000000-bbbb", runs=(run_id_of(0), run_id_of(1)))
 
 
 def file_of(store: Path, dataset: str = "records") -> Path:

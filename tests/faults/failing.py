@@ -28,13 +28,9 @@ PARTS_OF_DISK = (0.0, 0.1, 0.6, 1.2, 1.9)
 FILES = (0, 2, 5, 6)
 """After how many files an object store turns bad: at once, in the middle, as the samples are closed, and the records."""
 FROM_THE_START = -1
-LONGEST_S = 180.0
-"""How long a run may take whose store hangs; without that it takes some ten seconds."""
-
-
+LONGEST_S = 180.0  # how long a run may take whose store hangs; without that it takes some ten seconds
 _COMMAND = (sys.executable, "-m", "pairbench")
-_PAGE = 4096
-"""Bytes that such a disk gives at a time."""
+_PAGE = 4096  # bytes that such a disk gives at a time
 
 
 class _Project:
@@ -257,7 +253,6 @@ def _disk(path: Path, size: int) -> Iterator[None]:
 
 
 def may_mount() -> bool:
-    """Return whether this process may mount file systems."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:

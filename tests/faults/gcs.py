@@ -5,26 +5,21 @@
 
 import contextlib
 import http.client
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.faults.ports import free_port, running
+from tests.faults.ports import command_of, free_port, running
 
 VARIABLE = "PAIRBENCH_GCS_SERVER"
 BUCKET = "bucket"
 
 
 def server_command() -> str | None:
-    """Return the command that starts the store; None where there is none, or where the variable is empty: then these tests are another session's."""
-    command = os.environ.get(VARIABLE)
-    return shutil.which("gcp-storage-emulator") if command is None else command or None
+    return command_of(VARIABLE, "gcp-storage-emulator")
 
 
 @contextlib.contextmanager
 def object_store(log: Path) -> Iterator[int]:
-    """Run an empty store with one bucket, and give its port."""
     command, port = server_command(), free_port()
     assert command is not None, f"no server of Google's kind: set {VARIABLE} to the command of gcp-storage-emulator"
     words = [command, "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]

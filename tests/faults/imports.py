@@ -4,6 +4,7 @@ import copy
 import json
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,7 +40,6 @@ JUNK: st.SearchStrategy[Any] = (
 
 
 def benchmark_document() -> dict[str, Any]:
-    """Return a document with benchmarks of others and of ours, as few as it takes."""
     document: dict[str, Any] = json.loads((DATA / "pytest-benchmark-5.3.1.json").read_text())
     record = make_run(rounds=2)[1]
     document["machine_info"][KEY] = machine_info_of(record)
@@ -59,12 +59,16 @@ def asv_document() -> dict[str, Any]:
 BENCHMARKS: dict[str, Any] = json.loads((DATA / "asv" / "benchmarks.json").read_text())
 
 
-def _places(node: Any) -> Iterator[tuple[Any, Any]]:
+# Settings of hypothesis under which it tries something new each time, however long that takes.
+fuzzing = partial(settings, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def places(node: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each place of a document as its holder and its key there."""
     keys: Any = node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
     for key in list(keys):
         yield node, key
-        yield from _places(node[key])
+        yield from places(node[key])
 
 
 @st.composite
@@ -72,10 +76,10 @@ def damaged(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
     """Return a document of which some places hold something else, or nothing, or their neighbour twice."""
     broken = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 3))):
-        places = list(_places(broken))
-        if not places:  # nothing is left
+        known = list(places(broken))
+        if not known:  # nothing is left
             break
-        holder, key = places[draw(st.integers(0, len(places) - 1))]
+        holder, key = known[draw(st.integers(0, len(known) - 1))]
         match draw(st.sampled_from(["junk", "junk", "junk", "gone", "twice"])):
             case "gone":
                 del holder[key]
@@ -90,13 +94,7 @@ def import_fuzzed(examples: int, *, shown_each: int = 50) -> Seen:
     """Import so many damaged files, each beside a good one, and show some of what came of it."""
     found = Seen()
 
-    @settings(
-        max_examples=examples // 2,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
+    @fuzzing(max_examples=examples // 2, phases=[Phase.generate, Phase.shrink])
     @given(st.data())
     def each(tool: str, data: st.DataObject) -> None:
         good = benchmark_document() if tool == "pytest-benchmark" else asv_document()

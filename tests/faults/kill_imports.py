@@ -1,6 +1,7 @@
 """Imports that are killed before each line that writes, hence between any two of its calls of the system, and done again."""
 
 import json
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from tests.faults.seen import Seen
 _COUNTED = ("store/writer", "store/location", "store/files", "store/opened", "exchange/importing")
 
 
-def kill_imports(most: int) -> Seen:
+def kill_imports(most: int, number: int = signal.SIGKILL) -> Seen:
     """Kill an import so often, each time at another line, in a store of its own; then import again, twice."""
     seen = Seen()
     with tempfile.TemporaryDirectory() as folder:
@@ -27,7 +28,7 @@ def kill_imports(most: int) -> Seen:
         for line in range(1, lines + 1, max(1, -(-lines // most))):
             store = f"store-{line}"
             seen.counts["imports"] += 1
-            seen.counts["killed"] += killed_at(line, _import(here, store), *_COUNTED)
+            seen.counts["killed"] += killed_at(line, _import(here, store), *_COUNTED, number=number)
             what = f"an import that was killed before line {line} of {lines}"
             _import(here, store)()
             try:

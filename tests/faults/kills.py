@@ -64,11 +64,9 @@ KILLS = ("parent", "worker", "server", "parent and worker", "parent and server",
 INTERRUPTS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 _ENDS_S, _GONE_S = 180.0, 20.0
 """Seconds in which a run has to come to its end, and its processes have to be gone once it is killed."""
-_MARK = "TESTS_FAULTS_RUN"
-"""The variable by which the processes of a run are known."""
+_MARK = "TESTS_FAULTS_RUN"  # the variable by which the processes of a run are known
 
-Key = tuple[str, str, str]
-"""Run, case and implementation."""
+Key = tuple[str, str, str]  # run, case and implementation
 
 
 class Project:
@@ -81,12 +79,10 @@ class Project:
         (folder / "pyproject.toml").write_text(SETTINGS)
         own = {f"XDG_{name.upper()}": str(folder / name) for name in ("state_home", "runtime_dir")}
         self.environment = environment_of(folder, **own, TMPDIR=str(self.temporary), OMP_NUM_THREADS="1")
-        self.left_over: list[Run] = []
-        """Runs whose processes the next start sees to."""
+        self.left_over: list[Run] = []  # those whose processes the next start sees to
         self.began = 0
 
     def records(self) -> Counter[Key]:
-        """Return how often each record is in the store."""
         # The records first: what was there then has its samples now, also while a run goes on.
         columns = ["run_id", "case", "implementation", "status", "n_rounds"]
         records = list(self._read("records", columns))
@@ -161,7 +157,6 @@ def _state(pid: int) -> str:
 
 
 def _kind(pid: int) -> str:
-    """Return what a process of a run is by its name and its command line."""
     with contextlib.suppress(OSError):
         name = Path(f"/proc/{pid}/comm").read_text().strip()
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -204,7 +199,6 @@ def kill(kind: str, after_s: float, workers: str, project: Project, seen: Seen) 
 
 
 def interrupt(number: signal.Signals, after_s: float, workers: str, project: Project, seen: Seen) -> None:
-    """Start a run, send it a signal after a time, and look at what is left."""
     run = Run(project, workers)
     time.sleep(after_s)
     before = project.records()
@@ -297,7 +291,6 @@ def trials(
     kinds: Iterable[str] = KILLS,
     length_s: float | None = None,
 ) -> Seen:
-    """Kill and interrupt runs, in as many projects as there are jobs."""
     seen = Seen()
     with tempfile.TemporaryDirectory(prefix="kills-") as folder, ThreadPoolExecutor(jobs) as threads:
         if length_s is None:

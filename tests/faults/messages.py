@@ -7,7 +7,7 @@ import struct
 import time
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from pairbench.execute.parent.answers import Answers
@@ -16,7 +16,7 @@ from pairbench.execute.protocol import Job
 from pairbench.execute.wire import NoMessageError, encode
 from pairbench.model.outcome import TimedRound, Verification
 from tests.execute.test_wire import MESSAGES, TIME, VERIFY
-from tests.faults.imports import damaged
+from tests.faults.imports import damaged, fuzzing
 from tests.faults.seen import Seen
 
 LONG_S = 5.0
@@ -36,13 +36,7 @@ def tell(examples: int) -> Seen:
     """Write so many damaged messages to a parent's line, each between two good ones."""
     found = Seen()
 
-    @settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @fuzzing(max_examples=examples, phases=[Phase.generate])
     @given(st.data())
     def each(data: st.DataObject) -> None:
         job, good = _GOOD[data.draw(st.integers(0, len(_GOOD) - 1))]

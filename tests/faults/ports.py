@@ -1,11 +1,19 @@
 """Servers on this machine, and their ports."""
 
 import contextlib
+import os
+import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
+
+
+def command_of(variable: str, usual: str) -> str | None:
+    """Return the command that starts a server; None where there is none, or where the variable is empty: then its tests are another session's."""
+    command = os.environ.get(variable)
+    return shutil.which(usual) if command is None else command or None
 
 
 def free_port() -> int:
@@ -19,7 +27,6 @@ def free_port() -> int:
 def running(
     command: Sequence[str], port: int, output: IO[bytes], environment: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """Have a server run that answers at a port."""
     process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
     try:
         _wait_for(port, process)

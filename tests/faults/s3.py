@@ -8,7 +8,6 @@ instead, as Debian's packages `swift-proxy`, `swift-account`, `swift-container` 
 import contextlib
 import http.client
 import os
-import shutil
 import socket
 import struct
 import threading
@@ -23,7 +22,7 @@ from typing import Any
 from pyarrow import fs
 
 from tests.faults import swift
-from tests.faults.ports import free_port, running
+from tests.faults.ports import command_of, free_port, running
 
 VARIABLE = "PAIRBENCH_S3_SERVER"
 BUCKET = "bucket"
@@ -32,11 +31,10 @@ MODES = ("fine", "errors", "slow", "refuses", "hangs", "denies")
 
 
 def server_command() -> str | None:
-    """Return the command that starts the store; None where there is none, or where the variable is empty: then these tests are another session's."""
-    command = os.environ.get(VARIABLE)
+    command = command_of(VARIABLE, "moto_server")
     if command == swift.NAME and (missing := swift.missing()):
         raise FileNotFoundError(f"{VARIABLE}={swift.NAME}, and {missing}")
-    return shutil.which("moto_server") if command is None else command or None
+    return command
 
 
 @contextlib.contextmanager
@@ -68,7 +66,6 @@ def _put_bucket(port: int) -> None:
 
 
 def url_of(port: int, prefix: str = "store") -> str:
-    """Return the store's URL by way of a port; the environment has the credentials."""
     query = urllib.parse.urlencode({"endpoint_override": f"127.0.0.1:{port}", "scheme": "http", "region": "us-east-1"})
     return f"s3://{BUCKET}/{prefix}?{query}"
 
@@ -87,16 +84,11 @@ if os.environ.get(VARIABLE) == swift.NAME:
 
 class Way:
     def __init__(self, target: int) -> None:
-        self.mode = "fine"
-        """How it is: one of `MODES`."""
-        self.only = ""
-        """A part of the paths that it is so for; all if empty."""
-        self.puts = 0
-        """How many objects were put so far."""
-        self.requests: Counter[str] = Counter()
-        """How often each kind of request came through: LIST, or the method."""
-        self.turn_after: tuple[int, str] | None = None
-        """After how many further objects which mode begins."""
+        self.mode = "fine"  # how it is: one of `MODES`
+        self.only = ""  # a part of the paths that it is so for; all if empty
+        self.puts = 0  # how many objects were put so far
+        self.requests: Counter[str] = Counter()  # by LIST, or the method
+        self.turn_after: tuple[int, str] | None = None  # after how many further objects which mode begins
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.way, self._server.target = self, target
         self.port: int = self._server.server_address[1]

@@ -1,5 +1,7 @@
 """A few of each attack that `nox -s faults` makes by the hundred: nothing is lost, and what is wrong has a sentence."""
 
+import signal
+
 import pytest
 
 from tests.faults.damaged import DAMAGES
@@ -30,9 +32,10 @@ def test_no_message_of_a_worker_is_executed_waited_for_or_a_traceback() -> None:
     assert found.counts["messages"] == 150 and found.counts["refused in a sentence"] > 50
 
 
-def test_an_import_that_is_killed_before_a_line() -> None:
-    found = kill_imports(5)
-    assert found.wrong == [] and found.counts["killed"] >= 3
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_an_import_that_is_killed_before_a_line(number: int) -> None:
+    found = kill_imports(16, number)
+    assert found.wrong == [] and found.counts["killed"] >= 10
 
 
 # Each damage with another command; one command is enough for a quick look.

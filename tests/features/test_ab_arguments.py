@@ -1,4 +1,3 @@
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pairbench.features.ab import LoadedSide, load_side, read_arguments
 from pairbench.model.environment import Commit
 from pairbench.model.settings import Settings
 from pairbench.workflow.git import Checkout
+from tests.builders import git
 
 
 def sides(select: list[str], cache: Path, launchers: Launchers, repository: Path, *roots: Path) -> list[LoadedSide]:
@@ -39,7 +39,7 @@ def test_a_name_beside_a_file_that_one_side_lacks_is_nowhere_on_that_side(
         (folder / "suites").mkdir(parents=True)
         (folder / "suites" / "old.py").write_text("Operator")
     (repository / "new.py").write_text("Operator")
-    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    git(repository, "init", "-q")
     monkeypatch.chdir(repository)
     (side,) = sides(select, tmp_path, Launchers(), repository, before)
     assert side.nothing is not None and "there is no new.py" in str(side.nothing)
@@ -64,7 +64,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     (repository / "suites" / "new").mkdir(parents=True)
     (repository / "suites" / "new" / "pair.py").write_text(PAIR)
     (repository / "suites" / "moved.toml").write_text('"suites/pair.py" = "suites/new/pair.py"\n')
-    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    git(repository, "init", "-q")
     return repository, before
 
 

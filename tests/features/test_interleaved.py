@@ -63,16 +63,8 @@ def test_outputs_that_contradict_each_other_fail_whatever_the_latency() -> None:
 @pytest.mark.parametrize("agreement", [Agreement.EQUAL, Agreement.WITHIN])
 def test_outputs_that_agree_change_nothing_and_are_told(agreement: Agreement) -> None:
     before, now = sides()
-    distances = Correctness(
-        max_abs_error=None,
-        mean_abs_error=None,
-        rel_l2_error=None,
-        oracle_ratio=None,
-        mismatched_fraction=0.0,
-        rtol=0.0,
-        atol=1.0,
-        margin=0.25,
-    )
+    unknown = dict.fromkeys(("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio"))
+    distances = Correctness(**unknown, mismatched_fraction=0.0, rtol=0.0, atol=1.0, margin=0.25)
     found = in_turns(before, now, outputs(now, agreement, correctness=distances))
     for change in of(found, "fused"):
         assert change.outcome is GateOutcome.UNCHANGED and change.judgements[-1].metric == "outputs"

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,15 +14,8 @@ from typing import Any, Self
 
 from pairbench.model.unit import Offer
 from tests.builders import git
-
-ROOT = Path(__file__).parents[2]
-STANDIN = "tests.fleet.standin"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+from tests.commands import ROOT, environment_of
+from tests.faults.ports import free_port
 
 
 def make_project(folder: Path, **files: str) -> str:
@@ -44,16 +35,8 @@ def commit_all(folder: Path) -> str:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT / 'harness'}:{ROOT}",
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "XDG_STATE_HOME": str(folder / "state"),
-        "PAIRBENCH_WORKERS": "fork",
-        "OMP_NUM_THREADS": "1",
-        "NO_COLOR": "1",
-        **more,
-    }
+    made = environment_of(folder, PAIRBENCH_WORKERS="fork", OMP_NUM_THREADS="1", **more)
+    return {**made, "PYTHONPATH": f"{made['PYTHONPATH']}:{ROOT}"}
 
 
 def pairbench(*arguments: str) -> list[str]:
@@ -75,7 +58,7 @@ def offer(
 def standin(folder: Path) -> Path:
     """Write an interpreter that stands in for `python -m pairbench`."""
     file = folder / "standin"
-    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {STANDIN} "$@"\n')
+    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.fleet.standin "$@"\n')
     file.chmod(0o755)
     return file
 

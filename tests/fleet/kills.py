@@ -24,8 +24,6 @@ print(examine_host(load_config(Path.cwd()), "cpu")[1][0].environment_hash)
 
 @dataclass(frozen=True)
 class Killed:
-    """What came of it."""
-
     units: int
     stored: int
     doubled: int

@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fleet.fleet import environment, free_port, make_project, offer, pairbench, plan_of
+from tests.faults.ports import free_port
+from tests.fleet.fleet import environment, make_project, offer, pairbench, plan_of
 
 _SLEEPER = """#!/bin/sh
 sleep {seconds}
@@ -21,8 +22,6 @@ _PROCESSES = 4
 
 @dataclass(frozen=True)
 class Many:
-    """What was measured."""
-
     workers: int
     units: int
     unit_s: float

@@ -53,7 +53,6 @@ def lining_up(hosts: int, units: int) -> float:
 
 
 def simulate(hosts: int, units: int, unit_s: float, costs: Costs) -> Simulated:
-    """Play a fleet, event by event."""
     left, now, command_free, busy = units, 0.0, 0.0, 0.0
     share = costs.look_s * hosts  # of every second of the command
     assert share < 1, "looking at the hosts is all that the command does"

@@ -12,11 +12,13 @@ pytest.importorskip("distributed", reason="the extra `fleet` brings the queue; `
 
 from pairbench.store.reader import read_frame
 from pairbench.store.run_index import RunIndex
-from tests.fleet.fleet import Fleet, commit_all, environment, free_port, make_project, pairbench, plan_of, standin
+from tests.builders import git
+from tests.commands import ROOT
+from tests.faults.ports import free_port
+from tests.fleet.fleet import Fleet, commit_all, environment, make_project, pairbench, plan_of, standin
 from tests.fleet.kills import kill_them
 from tests.fleet.many import many_workers
 
-ROOT = Path(__file__).parents[2]
 # These share a fleet and so stay in one process; what has a fleet of its own runs beside them.
 with_one_worker = pytest.mark.xdist_group("fleet of one worker")
 OPERATORS = (ROOT / "tests" / "suites" / "good.py").read_text()
@@ -47,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     (project / "ops.py").write_text(f"import made_by_the_build\n{OPERATORS}")
     commits.append(commit_all(project))
     # What is asked for by name is looked up in the files that are there, and the last commit's cannot be loaded unless it is built.
-    subprocess.run(["git", "checkout", "-q", commits[0]], cwd=project, check=True)
+    git(project, "checkout", "-q", commits[0])
     (project / "notes.txt").write_text("no code\n")
     commits.append(commit_all(project))
     with Fleet(folder, project, workers=1) as fleet:
@@ -123,13 +125,8 @@ def test_ctrl_c_leaves_what_is_finished_and_the_same_command_goes_on(tmp_path: P
     project = tmp_path / "project"
     commit = make_project(project, ops_py="# the stand-in looks at no file\n")
     more = {"STANDIN_SECONDS": "1", "STANDIN_ENVIRONMENT": "e" * 16}
-    arguments = (
-        str(plan_of(tmp_path / "plan.json", commit, 5)),
-        "--store",
-        str(tmp_path / "store"),
-        "--format",
-        "json",
-    )
+    plan, store = plan_of(tmp_path / "plan.json", commit, 5), tmp_path / "store"
+    arguments = (str(plan), "--store", str(store), "--format", "json")
     with Fleet(tmp_path, project, workers=1, worker_options=("--python", str(standin(tmp_path))), **more) as fleet:
         run = fleet.start_run(*arguments)
         _wait_for(lambda: len(_stored(tmp_path)) >= 2)

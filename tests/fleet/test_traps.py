@@ -113,13 +113,13 @@ def test_a_text_of_ours_is_never_taken_for_a_key() -> None:
 
 def test_a_worker_that_comes_back_has_another_name(tmp_path: Path) -> None:
     gpu = offer(selector="cuda:1")
-    assert worker_room.resources_of((gpu,)) == {"HOST": 1.0, "GPU-1": 1.0, "nvidia-h200": 1.0, "cuda": 1.0}
 
     async def scene(scheduler: Any, client: Any) -> None:
         where = (scheduler.address, tmp_path)
         ours = worker_room._Worker("host cuda:1", (gpu,), *where, lambda _: None, python="python", watches=False)
         async with ours._make(0) as one, ours._make(1) as other:
             assert one.name != other.name
+            assert one.state.total_resources == {"HOST": 1.0, "GPU-1": 1.0, "nvidia-h200": 1.0, "cuda": 1.0}
             assert (one.http_server.address, scheduler.http_server.address) == ("127.0.0.1", "127.0.0.1")
             assert one.address.startswith("tcp://127.0.0.1:")
             known = client.scheduler_info(n_workers=-1)["workers"]
@@ -135,7 +135,7 @@ def test_a_busy_host_says_so_and_is_given_no_unit(tmp_path: Path, monkeypatch: p
     said: list[str] = []
     monkeypatch.setattr(worker_room, "_WATCH_S", 0.05)
     busy = "3 of 4 cores are busy with other work"
-    monkeypatch.setattr(worker_room.BusyWatch, "held_up", lambda _: busy if not said else None)
+    monkeypatch.setattr(worker_room, "other_work", lambda *_: busy if not said else None)
 
     async def scene(scheduler: Any, client: Any) -> None:
         where = (scheduler.address, tmp_path)

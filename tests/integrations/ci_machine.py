@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.builders import git
+from tests.commands import ROOT
 
 _PROJECT = {
     "pyproject.toml": """
@@ -71,8 +72,6 @@ if "--jq" in arguments:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the jobs of one scenario run."""
-
     folder: Path
 
     @classmethod
@@ -134,43 +133,29 @@ class Machine:
         )
 
 
-def run(command: list[str | Path], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command that must not fail, and return what it prints."""
+def run(command: list[str | Path], folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Run a command that must not fail."""
     done = subprocess.run(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """Run git as somebody, whoever runs this test."""
-    who = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "init.defaultBranch=main"]
-    return run(["git", *who, *arguments], folder).strip()
 
 
 def make_origin(folder: Path) -> None:
-    """Make a repository: two commits on main, the first of them tagged, and on planted one that makes a variant worse."""
+    """Make a repository: two commits on main, of which the first is a branch, and on planted one that makes a variant worse."""
     folder.mkdir()
     git(folder, "init", "-q")
-    _commit(folder, _PROJECT)
-    git(folder, "tag", "first")
-    _commit(folder, {"NOTES": "nothing that is measured\n"})
-    git(folder, "checkout", "-q", "-b", "planted")
-    _commit(folder, PLANTED)
+    for branch, files in (("first", _PROJECT), ("main", {"NOTES": "not measured\n"}), ("planted", PLANTED)):
+        git(folder, "checkout", "-q", "-B", branch)
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text.lstrip("\n"))
+        git(folder, "add", ".")
+        git(folder, "commit", "-q", "-m", "a change")
     git(folder, "checkout", "-q", "main")
 
 
-def _commit(folder: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text.lstrip("\n"))
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "a change")
-
-
 def build_wheel(folder: Path) -> Path:
-    """Return this checkout as a wheel."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     run([*command, "--wheel-dir", folder, ROOT], folder)
     (wheel,) = folder.glob("*.whl")

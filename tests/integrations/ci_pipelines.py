@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.integrations.ci_machine import Machine, build_wheel, git, make_origin
+from tests.builders import git
+from tests.integrations.ci_machine import Machine, build_wheel, make_origin
 from tests.integrations.ci_systems import Actions, Job, content, run_job
 
 PULL_REQUEST = {"number": "7", "head": {"repo": {"full_name": "team/ops"}}}
@@ -18,17 +19,15 @@ class World:
 
     folder: Path
     wheel: Path
-    history: Path
-    """A store with a run of the default branch's first commit."""
+    history: Path  # a store with a run of the default branch's first commit
 
     @classmethod
     def make(cls, folder: Path) -> "World":
-        """Make it in an empty folder."""
         make_origin(folder / "origin")
         (folder / "wheel").mkdir()
         world = cls(folder=folder, wheel=build_wheel(folder / "wheel"), history=folder / "history")
         machine = Machine.make(folder / "first")
-        checkout = world.clone(machine, "first")
+        checkout = world.clone(machine, "origin/first")
         script = f"""
             python -m pip install --quiet '{world.package}' .
             pairbench run suites --device cpu --store '{world.history}'
@@ -39,7 +38,6 @@ class World:
 
     @property
     def package(self) -> str:
-        """What pip is asked for."""
         return f"pairbench[pytest] @ {self.wheel.as_uri()}"
 
     def clone(self, machine: Machine, *commits: str) -> Path:
@@ -59,14 +57,11 @@ class Done:
     machine: Machine
     checkout: Path
     jobs: dict[str, Job]
-    """GitHub's."""
     code: int = 0
     log: str = ""
-    """GitLab's."""
 
     @property
     def asked(self) -> list[dict[str, Any]]:
-        """What `gh` was asked."""
         lines = (self.machine.folder / "tools" / "gh.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
@@ -104,11 +99,8 @@ def gitlab(world: World, name: str, *, changed: bool) -> Done:
         predefined |= {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
         predefined |= {"CI_PROJECT_ID": "1", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "1"}
     else:
-        predefined |= {
-            "CI_PIPELINE_SOURCE": "push",
-            "CI_COMMIT_BRANCH": "main",
-            "CI_PAGES_URL": "https://team.example.org/ops",
-        }
+        predefined |= {"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_BRANCH": "main"}
+        predefined["CI_PAGES_URL"] = "https://team.example.org/ops"
     top = {"PAIRBENCH_PACKAGE": world.package}
     if name == "gpu":
         top |= {"PAIRBENCH_DEVICE": "cpu", "PAIRBENCH_GPU_STORE": str(machine.folder / "store")}

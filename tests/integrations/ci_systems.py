@@ -38,8 +38,6 @@ def evaluate(expression: str, look: Callable[[str], Value]) -> Value:
 
 
 def interpolate(text: str, look: Callable[[str], Value]) -> str:
-    """Return a text with each `${{ expression }}` replaced."""
-
     def put(found: re.Match[str]) -> str:
         value = evaluate(found[1], look)
         return str(value).lower() if isinstance(value, bool) else value
@@ -64,22 +62,16 @@ def content(name: str) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class Job:
-    """What became of a job."""
-
     result: str = "success"
     outputs: dict[str, str] = field(default_factory=dict)
-    conclusions: dict[str, str] = field(default_factory=dict)
-    """By a step's name or action."""
-    logs: dict[str, str] = field(default_factory=dict)
-    """Of the steps with shell lines, by name."""
+    conclusions: dict[str, str] = field(default_factory=dict)  # by a step's name or action
+    logs: dict[str, str] = field(default_factory=dict)  # of the steps with shell lines, by name
     folder: Path
     summary: str = ""
 
 
 @dataclass(kw_only=True)
 class Actions:
-    """Runs workflows."""
-
     machine: Machine
     checkout: Path
     event: Mapping[str, Any]
@@ -117,9 +109,8 @@ class Actions:
         return job
 
     def _steps(self, steps: list[Mapping[str, Any]], context: dict[str, Any], job: Job) -> None:
-        files = {
-            name: self.machine.folder / "tmp" / name for name in ("GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY")
-        }
+        names = ("GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY")
+        files = {name: self.machine.folder / "tmp" / name for name in names}
         for file in files.values():
             file.write_text("")
         for step in steps:

@@ -35,19 +35,22 @@ double = Operator(
 )
 '''
 
+# Bodies of `scaled`: one takes many times as long, in as many operators more; one dispatches two more; one is wrong.
 SLOW = "for _ in range(100):\n        x = x.neg()\n    return 2 * x"
-"""A body of `scaled` that takes many times as long, in as many operators more."""
 EXTRA = "return (2 * x).neg().neg()"
-"""One that dispatches two operators more."""
 WRONG = "return 2 * x + 0.25"
 
 SETTINGS = {"rounds": 1, "case_seconds": 0.05, "min_samples": 20}
 
 
+def own_environment(folder: Path, **variables: str) -> dict[str, str]:
+    """Return the environment for a pytest that is no part of this session."""
+    made = environment_of(folder, COLUMNS="250", **variables)
+    return {name: value for name, value in made.items() if not name.startswith("PYTEST_")}
+
+
 @dataclass
 class Finished:
-    """What a pytest process left."""
-
     code: int
     out: str
 
@@ -64,24 +67,20 @@ class Project:
         (folder / "pyproject.toml").write_text("\n".join(["[tool.pairbench]", 'suites = ["suites"]', *lines]) + "\n")
         (folder / "tmp").mkdir()
         # Its own folder for temporary files, and so device locks of its own.
-        made = environment_of(folder / "tmp", COLUMNS="200", PAIRBENCH_WORKERS="fork")
-        self.environment = {name: value for name, value in made.items() if not name.startswith("PYTEST_")}
+        self.environment = own_environment(folder / "tmp", PAIRBENCH_WORKERS="fork")
 
     def start_interpreters(self) -> None:
         """Have every command and worker be an interpreter of its own from now on, as a user's are."""
         self.environment["PAIRBENCH_WORKERS"] = "fresh"
 
     def change(self, body: str) -> None:
-        """Give `scaled` another body."""
         assert "def scaled(x):\n    return 2 * x" in SUITE
         self.suite.write_text(SUITE.replace("def scaled(x):\n    return 2 * x", f"def scaled(x):\n    {body}"))
 
     def pytest(self, *arguments: str) -> Finished:
-        """Run pytest in the folder."""
         return self._call("pytest", *loading(), *arguments)
 
     def pairbench(self, *arguments: str) -> Finished:
-        """Run pairbench in the folder."""
         return self._call("pairbench", *arguments)
 
     def _call(self, module: str, *arguments: str) -> Finished:
@@ -89,11 +88,9 @@ class Project:
         return Finished(done.returncode, done.stdout + done.stderr)
 
     def saved(self) -> list[Path]:
-        """Return the files that pytest-benchmark has saved, oldest first."""
         return sorted((self.folder / ".benchmarks").rglob("*.json"), key=lambda file: file.name)
 
     def document(self, file: Path | str) -> dict[str, Any]:
-        """Return a JSON file of the folder."""
         found: dict[str, Any] = json.loads((self.folder / file).read_text())
         return found
 

@@ -17,7 +17,6 @@ SLEEP = "__import__('time').sleep(0.002); return 2 * x"
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Finished]:
-    """Return a project after its first gated session."""
     project = Project(tmp_path_factory.mktemp("gated"))
     return project, project.pytest("suites", "--pairbench-gate")
 

@@ -13,7 +13,7 @@ import pytest
 
 from pairbench.integrations.plugin.items import BENCH
 from pairbench.integrations.plugin.session import PluginSession
-from pairbench.model.record import Record
+from tests.builders import make_run
 from tests.integrations.pytest_project import SLOW, SUITE, WRONG, Finished, Project
 
 CASE = "double[n=256]"
@@ -165,10 +165,7 @@ def test_a_crash_costs_its_own_item_only_and_parameters_group(project: Project) 
 
 
 def test_the_precision_of_float32_on_a_gpu_is_said_at_the_end() -> None:
-    record = Record(
-        run_id="r", started_at="", suite="s", device_kind="cuda", device_name="d", torch="", python="", hostname="",
-        cpu="", environment_hash="", environment="{}", status="measured", float32_precision="tf32",
-    )  # fmt: skip
+    (record, *_) = make_run(device_kind="cuda", float32_precision="tf32")
     bench, said = SimpleNamespace(records=[record]), list[str]()
     session: Any = SimpleNamespace(
         config=SimpleNamespace(stash={BENCH: bench}), bench=bench, no_verdict=None, judged=None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pairbench.workflow.git import OF_ANOTHER_REPOSITORY
+from tests.builders import git
 from tests.integrations.ci_systems import content, holds, rule_of
 
 WORKFLOW = content("github-pages")
@@ -29,7 +30,7 @@ def forge(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "gh").write_text(_GH)
     (tmp_path / "bin" / "gh").chmod(0o755)
-    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "team" / "ops.git")], check=True)
+    git(tmp_path, "init", "-q", "--bare", "team/ops.git")
     return tmp_path
 
 
@@ -49,30 +50,16 @@ def deploy(forge: Path, name: str, text: str, *, event: str = "push", number: st
         "EVENT": event,
         "PULL_REQUEST": number,
     }
-    lines = JOB["steps"][-1]["run"]
-    done = subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", lines],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["bash", "-eo", "pipefail", "-c", JOB["steps"][-1]["run"]]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def there(forge: Path) -> dict[str, str]:
-    """Return the pages that the branch holds, with their texts."""
-    git = ["git", "--git-dir", str(forge / "team" / "ops.git")]
-    names = subprocess.run(
-        [*git, "ls-tree", "-r", "--name-only", "gh-pages"], capture_output=True, text=True, check=True
-    )
-    return {
-        name: subprocess.run([*git, "show", f"gh-pages:{name}"], capture_output=True, text=True, check=True).stdout
-        for name in names.stdout.split()
-        if name.endswith(".html")
-    }
+    repository = forge / "team" / "ops.git"
+    names = git(repository, "ls-tree", "-r", "--name-only", "gh-pages").split()
+    return {name: git(repository, "show", f"gh-pages:{name}") for name in names if name.endswith(".html")}
 
 
 def test_pull_requests_stand_beside_the_default_branch(forge: Path) -> None:
@@ -83,8 +70,7 @@ def test_pull_requests_stand_beside_the_default_branch(forge: Path) -> None:
     assert there(forge) == {"index.html": "main 2", "pull/7/index.html": "pull 7"}
     said = deploy(forge, "gone", "x", event="pull_request")
     assert "belongs to no open pull request" in said and there(forge)["index.html"] == "main 2"
-    git = ["git", "--git-dir", str(forge / "team" / "ops.git"), "rev-list", "--count", "gh-pages"]
-    assert subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip() == "1"
+    assert git(forge / "team" / "ops.git", "rev-list", "--count", "gh-pages") == "1"
 
 
 @pytest.mark.parametrize(

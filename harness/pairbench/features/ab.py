@@ -87,14 +87,15 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
         # Names without a file are looked for in these files, so that on this side there is nothing to look in.
         here = {text: found for text, found in here.items() if "::" in text}
     select = [text for text in here.values() if text is not None]
-    nothing = Chosen(survey=Survey(devices=(), operators=(), broken=()), selections=())
+    chosen = Chosen(survey=Survey(devices=(), operators=(), broken=()), selections=())
+    nothing: UsageError | None = None
     if arguments.select and not select:
-        missing = SuiteError(f"there is no {' and no '.join(arguments.select)}, expected suites of the repository")
-        return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=missing)
-    try:
-        chosen = choose(ours, context, select, arguments.implementations)
-    except (SuiteError, SelectionError) as error:
-        return LoadedSide(checkout=checkout, context=context, chosen=nothing, nothing=error)
+        nothing = SuiteError(f"there is no {' and no '.join(arguments.select)}, expected suites of the repository")
+    else:
+        try:
+            chosen = choose(ours, context, select, arguments.implementations)
+        except (SuiteError, SelectionError) as error:
+            nothing = error
 
     def renamed(values: Iterable[Any]) -> tuple[Any, ...]:
         """Return operators, broken suites or selections of an earlier commit with the present names of their suites, so that both sides have the same series."""
@@ -102,7 +103,7 @@ def load_side(config: Config, context: WorkerContext, arguments: Arguments, chec
 
     survey = replace(chosen.survey, operators=renamed(chosen.survey.operators), broken=renamed(chosen.survey.broken))
     chosen = replace(chosen, survey=survey, selections=renamed(chosen.selections))
-    return LoadedSide(checkout=checkout, context=context, chosen=chosen)
+    return LoadedSide(checkout=checkout, context=context, chosen=chosen, nothing=nothing)
 
 
 def plan_side(side: LoadedSide, device: Device) -> tuple[Plan, UsageError | None]:

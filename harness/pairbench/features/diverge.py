@@ -22,8 +22,6 @@ from pairbench.workflow.devices import open_case
 _ROWS = 48
 _AROUND = 3  # rows before and after the first module beyond tolerance that are always shown
 
-Rows = list[dict[str, Any]]
-
 
 def render_divergence(divergence: CaseDivergence, output: str, *, everything: bool = False) -> str:
     if output == "json":
@@ -89,7 +87,6 @@ def _verdict(part: Divergence) -> list[str]:
 
 
 def _nearer_to_float64(part: Divergence) -> list[str]:
-    """Return which side is nearer to float64, where a module differs and the oracle is known."""
     first, worse = part.first, part.first_worse
     if first is None and worse is None:
         return []
@@ -120,7 +117,7 @@ def _gap(gap: Gap) -> str:
     return f"relative L2 {error(gap.rel_l2) or 'unknown'}, largest difference {error(gap.max_abs)}, {percent(gap.beyond)} of the elements beyond"
 
 
-def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[Rows, int]:
+def layer_rows(part: Divergence, *, everything: bool = False) -> tuple[list[dict[str, Any]], int]:
     """Return the rows of the table, and the number of calls left out."""
     layers = list(enumerate(part.layers))
     if not everything and len(layers) > _ROWS:
@@ -211,9 +208,8 @@ def _diverge(context: WorkerContext, device: Device, planned: PlannedCase, entry
     operator = planned.operator
     job = DivergeCase(path=Path(operator.path), operator=operator.name, case=planned.case, entries=(entry,))
     # Triton's interpreter computes what the kernels do, which is all that is asked here.
-    for _, answer in inspect(context, device, [job], interpret=device.kind == "cpu"):
-        if isinstance(answer, Ended):
-            return NoDivergence(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
-        assert isinstance(answer, Divergence | NoDivergence)
-        return answer
-    return NoDivergence(entry=entry, reason="the worker gave no answer; please report this", bad=True)
+    answers = (answer for _, answer in inspect(context, device, [job], interpret=device.kind == "cpu"))
+    answer: Divergence | NoDivergence | Ended | None = next(answers, None)
+    if isinstance(answer, Ended):
+        return NoDivergence(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
+    return answer or NoDivergence(entry=entry, reason="the worker gave no answer; please report this", bad=True)

@@ -65,7 +65,6 @@ class Answer(Value):
     cases: tuple[CaseAnswer, ...]
 
     def lines(self) -> list[str]:
-        """Return the answer as text: the verdict, then each case."""
         lines = [f"{self.candidate} of {self.operator}: {self.verdict} ({self.sentence})"]
         for case in self.cases:
             over = {"the baseline": case.over_baseline, "compiled": case.over_compiled}
@@ -94,7 +93,6 @@ def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is
 
 
 def answer_of(operator: OperatorDescription, candidate: str, records: Iterable[Record]) -> Answer:
-    """Return the answer on a candidate, from the records of a run of its operator."""
     by_case: dict[tuple[str | None, str | None], dict[str | None, Record]] = {}
     for record in records:
         by_case.setdefault((record.case, record.mode), {})[record.implementation] = record

@@ -21,7 +21,6 @@ CPU: dict[str, Any] = {
 
 
 def beside(change: float = 1.05, *, why_not: str = "", p50_ns: float = 37_143.0, **more: Any) -> Beside:
-    """Return the comparison with another result of a variant."""
     record = variant("fused", run_id="20260102T030405-bbbb", device_p50_ns=p50_ns)
     return Beside(record=record, change=None if why_not else change, why_not=why_not, **more)
 
@@ -65,7 +64,6 @@ def refused() -> list[Tried]:
 
 
 def attempt() -> Attempt:
-    """Return an attempt with all that a line may say."""
     busy = json.dumps({"observed": {"load": LOAD}})
     on_cpu = [
         Tried(record=variant("counts_operators", ops_per_call=1, **CPU)),

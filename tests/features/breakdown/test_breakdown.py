@@ -5,30 +5,19 @@ from pathlib import Path
 import pytest
 
 from pairbench.features.breakdown.breakdown import PROFILED, render_breakdown, sentences, tree_rows
-from pairbench.model.breakdown import (
-    Breakdown,
-    CaseBreakdown,
-    DeviceWait,
-    Idle,
-    ModuleCalls,
-    NoBreakdown,
-    SourceLine,
-    WorkTotal,
-)
+from pairbench.model.breakdown import Breakdown, CaseBreakdown, DeviceWait, Idle, ModuleCalls, NoBreakdown, WorkTotal
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry
+from tests.breakdowns_made import kept
 from tests.builders import described
 from tests.golden import assert_golden
 
 BASELINE = Entry(implementation="baseline", mode="eager")
 FUSED = Entry(implementation="fused", mode="graph")
 OPERATOR = described(suite="suites/net.py", path="/somewhere/net.py", name="net", implementations=())
-CAST = SourceLine(
-    what="cast",
-    op="aten::_to_copy",
-    detail="float32 -> bfloat16",
-    file="net.py",
+CAST = replace(
+    kept("net").parts[0].spots[0],
     line=7,
     function="Norm.forward",
     code="return y.to(x.dtype) # | a pipe",

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from pairbench.features.breakdown.summary import (
@@ -15,38 +18,17 @@ from pairbench.features.breakdown.summary import (
 )
 from pairbench.model.breakdown import Breakdown, DeviceWait, Idle, ModuleCalls, SourceLine, WorkTotal
 from pairbench.model.plan import Entry
+from tests.breakdowns_made import kept
 
 ENTRY = Entry(implementation="baseline", mode="eager")
 
 
-def piece(
-    ns: float = 1.0, *, module: str = "", ops: str = "", kernel: str | None = "k", spot: int | None = None, **more: bool
-) -> WorkTotal:
-    return WorkTotal(
-        module=module,
-        ops=tuple(ops.split()),
-        kernel=kernel,
-        spot=spot,
-        count=1,
-        launches=1,
-        ns=ns,
-        known=more.get("known", True),
-    )
+def piece(ns: float = 1.0, *, ops: str = "", **more: Any) -> WorkTotal:
+    return WorkTotal(**{"module": "", "kernel": "k", **more}, ops=tuple(ops.split()), count=1, launches=1, ns=ns)
 
 
-def spot(what: str = "copy") -> SourceLine:
-    return SourceLine(
-        what=what,
-        op="aten::copy_",
-        detail="",
-        file="a.py",
-        line=1,
-        function="f",
-        code="",
-        modules=("",),
-        count=1,
-        bytes=8,
-    )
+def spot(what: str) -> SourceLine:
+    return replace(kept().parts[0].spots[0], what=what)
 
 
 def breakdown(*pieces: WorkTotal, modules: dict[str, str] | None = None, **more: object) -> Breakdown:
@@ -95,7 +77,7 @@ FLASH = "void pytorch_flash::flash_fwd_kernel<...>"
 def test_kinds(kind: str, ops: str, kernel: str, module: str) -> None:
     ops = ops.replace("Torch-Compiled", "Torch-Compiled_Region:_0/0")
     one = piece(module=module, ops=ops, kernel=kernel)
-    one = WorkTotal(**{**vars(one), "ops": tuple(name.replace("_Region:_", " Region: ") for name in one.ops)})
+    one = replace(one, ops=tuple(name.replace("_Region:_", " Region: ") for name in one.ops))
     assert kind_of(one, (), {"net.norm1": "RMSNorm", "net.self_attn": "SelfAttention"}) == kind
     assert kind in KINDS
 

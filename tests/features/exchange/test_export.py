@@ -1,9 +1,6 @@
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +26,9 @@ from pairbench.model.record import Record, Samples, columns
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run, make_samples, write_runs
+from tests.commands import ROOT, call
+from tests.integrations.pytest_project import own_environment
 
-ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "results" / "reference"
 DATA = Path(__file__).parent / "data"
 
@@ -42,16 +40,6 @@ def there_and_back(
     path.write_text(to_json(benchmark_document(records, samples)[0]))
     found = rows_of(read_benchmark_json(path))
     return found.records, found.samples
-
-
-def run_module(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in an interpreter of its own, as a user starts it, and not as a part of this session of pytest."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    variables |= {"PYTHONPATH": str(ROOT / "harness"), "NO_COLOR": "1", "COLUMNS": "250"}
-    arguments = [sys.executable, "-m", *command]
-    return subprocess.run(
-        arguments, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=120
-    )
 
 
 def their_stats(data: list[float]) -> Any:
@@ -195,7 +183,8 @@ def test_pytest_benchmark_compares_two_exported_runs(store: Path) -> None:
     ids = [run.run_id for run in runs(store / "results").value]
     for name, run_id in (("now.json", ids[0]), ("before.json", ids[1])):
         export(Form.PYTEST_BENCHMARK, run_id, target=str(store / name), store=str(store / "results"))
-    done = run_module(store, "pytest_benchmark", "compare", "before.json", "now.json", "--group-by=fullname")
+    arguments = ("compare", "before.json", "now.json", "--group-by=fullname")
+    done = call(store, own_environment(store), *arguments, module="pytest_benchmark")
     assert done.returncode == 0, done.stderr
     assert "rms_norm[dtype=bfloat16,tokens=4096]-fused-eager" in done.stdout
     assert done.stdout.count(": 2 tests") == 4
@@ -218,7 +207,7 @@ def test_pytest_compares_its_benchmarks_with_an_exported_run_and_what_it_saves_i
         "    benchmark.pedantic(time.sleep, args=(0.02 if backend == 'torch' else 0.01,), rounds=3)\n"
     )
     options = ["--benchmark-compare=run.json", "--benchmark-compare-fail=median:10%", "--benchmark-json=saved.json"]
-    done = run_module(store, "pytest", "-q", "-p", "no:xdist", *options)
+    done = call(store, own_environment(store), "-q", "-p", "no:xdist", *options, module="pytest")
     assert done.returncode == 1
     assert "Comparing against benchmarks from: run.json" in done.stdout + done.stderr
     assert "Performance has regressed" in done.stdout + done.stderr

@@ -3,9 +3,6 @@ import copy
 import json
 import math
 import random
-import shutil
-import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,42 +22,15 @@ from pairbench.features.exchange.importing import (
     rows_of,
     split,
 )
-from pairbench.features.exchange.pytest_benchmark import (
-    KEY,
-    ROUND_SIZES,
-    extra_info_of,
-    machine_info_of,
-    read_benchmark_json,
-    run_info_of,
-)
+from pairbench.features.exchange.pytest_benchmark import KEY, read_benchmark_json
 from pairbench.store.reader import read_run, read_samples
-from tests.builders import ended, make_run
-from tests.faults.kill_at import killed_at, lines_of
+from tests.faults.imports import BENCHMARKS, asv_document, benchmark_document, places
 
-DATA = Path(__file__).parent / "data"
 JUNK: tuple[Any, ...] = (
     *(None, True, 0, -1, 10**400, 0.0, float("nan"), float("inf"), "", "x", "a[b]::c", "\ud800", "2026-11-21T00:00"),
     *([], [None], [[]], ["x"], {}, {"x": None}, {"suite": 7}),
 )
 ROUNDS = 60
-
-
-def benchmark_document() -> dict[str, Any]:
-    """Return a document with benchmarks of others and of ours."""
-    document: dict[str, Any] = json.loads((DATA / "pytest-benchmark-5.3.1.json").read_text())
-    record = make_run(rounds=2)[1]
-    document["machine_info"][KEY] = machine_info_of(record)
-    document["benchmarks"][0]["extra_info"] = extra_info_of(record) | {ROUND_SIZES: [20, 20]}
-    document[KEY] = {"run": run_info_of(record), "not_measured": [extra_info_of(ended(record, "failed"))]}
-    return document
-
-
-def places(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each place of a document as its holder and its key there."""
-    keys: Any = node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
-    for key in keys:
-        yield node, key
-        yield from places(node[key])
 
 
 def damaged(document: dict[str, Any], rng: random.Random) -> dict[str, Any]:
@@ -82,16 +52,14 @@ def read(tool: str, path: Path, benchmarks: dict[str, Any]) -> ForeignRun:
 @pytest.mark.parametrize("tool", ["pytest-benchmark", "asv"])
 def test_whatever_is_wrong_is_said_in_a_sentence(tool: str, tmp_path: Path) -> None:
     rng = random.Random(7)
-    benchmarks = json.loads((DATA / "asv" / "benchmarks.json").read_text())
-    asv = json.loads(next((DATA / "asv" / "box").glob("68433e35-*")).read_text())
-    document = benchmark_document() if tool == "pytest-benchmark" else asv
+    document = benchmark_document() if tool == "pytest-benchmark" else asv_document()
     path = tmp_path / "broken.json"
     intake = Intake(tmp_path / "store")
     reasons = []
     for _ in range(ROUNDS):
         path.write_text(json.dumps(damaged(document, rng)))
         try:
-            run = read(tool, path, damaged(benchmarks, rng))
+            run = read(tool, path, damaged(BENCHMARKS, rng))
         except ImportFailedError as error:
             reasons.append(str(error))
             continue
@@ -104,9 +72,6 @@ def test_whatever_is_wrong_is_said_in_a_sentence(tool: str, tmp_path: Path) -> N
     assert [reason for reason in reasons if not reason.startswith(f"{path}:") or "expected" not in reason] == []
 
 
-COUNTED = ("store/", "exchange/importing")
-
-
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedRun:
     """Return a file of two device models: one of pytest-benchmark's own, and one whose record is restored."""
@@ -115,34 +80,6 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedRun:
     path = tmp_path_factory.mktemp("files") / "saved.json"
     path.write_text(json.dumps(document))
     return rows_of(read_benchmark_json(path))
-
-
-def rows(store: Path, run: ImportedRun) -> tuple[list[str], list[str]]:
-    records, samples = read_run(store), read_samples(store, run.run_id)
-    assert records.problems == samples.problems == ()
-    return sorted(map(repr, records.value)), sorted(map(repr, samples.value))
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_killed_at_any_line_and_done_again(tmp_path: Path, imported: ImportedRun, number: int) -> None:
-    assert len({record.device_name for record in imported.records}) == 2
-    Intake(tmp_path / "whole").take(imported)
-    wanted = rows(tmp_path / "whole", imported)
-    store = tmp_path / "store"
-
-    def work() -> None:
-        Intake(store).take(imported)
-
-    lines = lines_of(work, *COUNTED)
-    shutil.rmtree(store)
-    met = 0
-    for line in range(1, lines + 1, 1 + lines // 16):
-        met += killed_at(line, work, *COUNTED, number=number)
-        Intake(store).take(imported)
-        assert rows(store, imported) == wanted, f"killed before line {line} of {lines}"
-        assert Intake(store).take(imported) == imported.run_id
-        shutil.rmtree(store)
-    assert met >= 10
 
 
 def test_samples_without_records_are_replaced_by_those_of_another_pairing(

@@ -6,21 +6,18 @@ import pytest
 
 from pairbench.features.fleet.drive import Last, Waiting, last_devices, requirement, runs_of, stored_units, whole_runs
 from pairbench.model.outcome import NOT_REACHED
-from pairbench.model.unit import Host, Offer, Unit, marked, unit_of
+from pairbench.model.unit import Host, Unit, marked, unit_of
 from pairbench.store.location import StoreLocation
 from tests.builders import CASES, make_run, write_runs
+from tests.fleet.fleet import offer
 
 NOW = dt.datetime(2026, 11, 24, 12, tzinfo=dt.UTC)
 UNIT = Unit(operators=("ops.py::a",), device="nvidia-h200")
 
 
-def gpu(number: int, model: str = "nvidia-h200") -> Offer:
-    uuid = f"GPU-{number}"
-    return Offer(identity=uuid, kind="cuda", model=model, selector="cuda:0", environment_hash="e")
-
-
-def host(number: int, *offers: Offer) -> Host:
-    return Host(name=f"host{number}", address=f"tcp://{number}", offers=offers or (gpu(number),))
+def host(number: int, *gpus: int) -> Host:
+    offers = tuple(offer(f"GPU-{gpu}") for gpu in gpus or (number,))
+    return Host(name=f"host{number}", address=f"tcp://{number}", offers=offers)
 
 
 def last(number: int, hours: float) -> Last:
@@ -46,11 +43,11 @@ def test_a_series_stays_on_its_gpu_until_that_was_away_for_a_day(
 def test_a_host_takes_first_what_nobody_else_may_and_what_comes_back_is_next() -> None:
     pinned, free = replace(UNIT, operators=("ops.py::pinned",)), replace(UNIT, operators=("ops.py::free",))
     waiting = Waiting([free, pinned], {pinned: last(2, 1)}, {"GPU-1", "GPU-2"}, NOW)
-    assert waiting.take(host(2)) == (pinned, gpu(2))
-    assert waiting.take(host(1)) == (free, gpu(1))
+    assert waiting.take(host(2)) == (pinned, offer("GPU-2"))
+    assert waiting.take(host(1)) == (free, offer("GPU-1"))
     assert waiting.take(host(1)) is None and not waiting
     waiting.put_back(pinned)
-    assert waiting.take(host(1, gpu(1), gpu(2))) == (pinned, gpu(2))
+    assert waiting.take(host(1, 1, 2)) == (pinned, offer("GPU-2"))
 
 
 def test_what_no_host_has_is_named_and_given_up_together() -> None:
@@ -62,14 +59,12 @@ def test_what_no_host_has_is_named_and_given_up_together() -> None:
 
 
 CPU_UNIT = Unit(operators=("ops.py::a",), device="cpu", commit="a" * 40)
-OFFER = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="here")
+OFFER = offer("cpu-here", kind="cpu", model="some-cpu", selector="cpu")
 HOSTS = [Host(name="here", address="tcp://1", offers=(OFFER,))]
 
 
-def rows(unit: Unit, environment: str = "here", **more: str | None) -> list[dict[str, str | None]]:
-    return [
-        {"run_id": marked("20260101T000000-aaaaaa", unit.key), "environment_hash": environment, "reason": None, **more}
-    ]
+def row(unit: Unit, environment: str = OFFER.environment_hash, reason: str | None = None) -> dict[str, str | None]:
+    return {"run_id": marked("20260101T000000-aaaaaa", unit.key), "environment_hash": environment, "reason": reason}
 
 
 def stored(*several: dict[str, str | None], unit: Unit = CPU_UNIT) -> list[Unit]:
@@ -85,12 +80,12 @@ def test_a_run_says_which_unit_it_was_made_for() -> None:
 
 
 def test_a_unit_is_there_by_commit_and_environment_and_whole() -> None:
-    assert stored(*rows(CPU_UNIT)) == [CPU_UNIT]
-    assert not stored(*rows(CPU_UNIT, "another driver"))
-    assert not stored(*rows(CPU_UNIT), *rows(CPU_UNIT, reason=NOT_REACHED))
-    assert not stored(*rows(replace(CPU_UNIT, commit="b" * 40)))
+    assert stored(row(CPU_UNIT)) == [CPU_UNIT]
+    assert not stored(row(CPU_UNIT, "another driver"))
+    assert not stored(row(CPU_UNIT), row(CPU_UNIT, reason=NOT_REACHED))
+    assert not stored(row(replace(CPU_UNIT, commit="b" * 40)))
     without = replace(CPU_UNIT, commit=None)  # its files may have changed
-    assert not stored(*rows(without), unit=without)
+    assert not stored(row(without), unit=without)
 
 
 NORM = Unit(operators=("suites/norm.py::rms_norm",), device="nvidia-h200", commit="a" * 40)

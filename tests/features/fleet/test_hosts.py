@@ -4,17 +4,18 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
+from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.features.fleet import worker
 from pairbench.features.fleet.command import ANY, on_models, read_plan
-from pairbench.features.fleet.worker import BusyWatch, processes_of
+from pairbench.features.fleet.worker import other_work, processes_of
 from pairbench.model.unit import Host, Offer, Unit
+from tests.fleet.fleet import offer
 
 UNIT = Unit(operators=("a.py::b",), device="cpu", tier=("smoke",), rounds=2)
 
 
 def host(kind: str, model: str) -> Host:
-    offer = Offer(identity=f"{model}-1", kind=kind, model=model, selector=kind, environment_hash="e")
-    return Host(name=model, address=f"tcp://{model}", offers=(offer,))
+    return Host(name=model, address=f"tcp://{model}", offers=(offer(kind=kind, model=model),))
 
 
 def test_a_plan_in_toml_and_json_is_the_same(tmp_path: Path) -> None:
@@ -55,8 +56,7 @@ def test_any_device_is_each_gpu_model_or_else_each_cpu() -> None:
         on_models([unit], [])
 
 
-GPU = Offer(identity="GPU-1", kind="cuda", model="nvidia-h200", selector="cuda:0", environment_hash="e")
-CPU = Offer(identity="cpu-here", kind="cpu", model="some-cpu", selector="cpu", environment_hash="e")
+GPU, CPU = offer(), offer("cpu-here", kind="cpu", model="some-cpu", selector="cpu")
 PROCESSES = [("GPU-1", "4711"), ("GPU-2", "4712")]
 
 
@@ -66,7 +66,7 @@ def test_what_nvidia_smi_prints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offer", "busy", "processes", "said"),
+    ("own", "busy", "processes", "said"),
     [
         (CPU, 0.5, PROCESSES, None),
         (GPU, 4.0, PROCESSES[1:], None),
@@ -75,9 +75,9 @@ def test_what_nvidia_smi_prints() -> None:
     ],
 )
 def test_a_quiet_host_takes_units_and_one_with_other_work_says_so(
-    monkeypatch: pytest.MonkeyPatch, offer: Offer, busy: float, processes: list[tuple[str, str]], said: str | None
+    monkeypatch: pytest.MonkeyPatch, own: Offer, busy: float, processes: list[tuple[str, str]], said: str | None
 ) -> None:
     monkeypatch.setattr("pairbench.features.fleet.worker.LoadMeter.foreign_cores", lambda _: busy)
     monkeypatch.setattr(worker, "count_cores", lambda: 8)
     monkeypatch.setattr(worker, "compute_processes", lambda: processes)
-    assert BusyWatch((offer,)).held_up() == said
+    assert other_work((own,), LoadMeter()) == said

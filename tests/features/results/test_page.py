@@ -11,7 +11,6 @@ from pairbench.features.results.page import results_page
 from pairbench.model.claim import Claim
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
-from pairbench.report.render import Terminal
 from tests.builders import ended
 from tests.golden import assert_golden
 from tests.results_made import measured, operator
@@ -21,12 +20,11 @@ SIZES = ({"tokens": 4096, "dtype": "bfloat16"}, {"tokens": 64, "dtype": "bfloat1
 
 def page(declared: OperatorDescription, records: list[Record], output: str = "markdown", **changes: Any) -> str:
     found = results_of(declared, records, ("real",))
-    given = {"unmeasured": (), "command": "pairbench results", "tiers": ("real",), "terminal": Terminal(), **changes}
+    given = {"unmeasured": (), "command": "pairbench results", "tiers": ("real",), **changes}
     return results_page([found] if found else [], output=output, **given)
 
 
 def fixed(declared: OperatorDescription, **columns: Any) -> list[Record]:
-    """Return records whose numbers are round."""
     numbers = {"baseline": (200_000.0, None), "fused": (100_000.0, 2.0), "slow": (400_000.0, 0.5)}
     found = []
     for record in measured(declared):

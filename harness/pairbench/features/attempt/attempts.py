@@ -6,6 +6,7 @@ A result is compared with the series' last try and its newest stored run by two 
 import contextlib
 import datetime as dt
 import hashlib
+import itertools
 import json
 import math
 import time
@@ -13,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import KW_ONLY, astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
@@ -125,6 +126,9 @@ _KEPT = (
     *RESULT_COLUMNS,
     *("launches_per_call", "kernels_per_call", "ops_per_call", "launch_status"),
 )
+_HINTS = get_type_hints(Record)
+# JSON may hold a whole number for a float.
+_TYPES = {name: _HINTS[name] | int if _HINTS[name] == float | None else _HINTS[name] for name in _KEPT}
 
 
 class LastTries:
@@ -135,27 +139,14 @@ class LastTries:
         self._values = KeptValues((folder or user_folder()) / "tries" / f"{name}.json", most=2000)
 
     def read(self) -> dict[Series, Record]:
-        records = (_record(values) for values in self._values.read().values())
-        return {series: record for record in records if record and (series := Series.of(record))}
+        """Return the tries, as records that lack all other columns; one with a value of another type is left out."""
+        tries = [values for values in self._values.read().values() if values.keys() == _TYPES.keys()]
+        right = [one for one in tries if all(isinstance(one[name], hint) for name, hint in _TYPES.items())]
+        return {series: record for one in right if (series := Series.of(record := Record(**one)))}
 
     def keep(self, records: Iterable[Record]) -> None:
         known = {json.dumps(astuple(series)): record for record in records if (series := Series.of(record))}
         self._values.keep({key: {name: getattr(record, name) for name in _KEPT} for key, record in known.items()})
-
-
-def _record(values: dict[str, Any]) -> Record | None:
-    """Return cached values as a record that lacks all other columns; None where a value has the wrong type."""
-    if set(values) != set(_KEPT) or not all(isinstance(values[name], kinds) for name, kinds in _types().items()):
-        return None
-    return Record(**values)
-
-
-@cache
-def _types() -> dict[str, tuple[type, ...]]:
-    """Return the types that each cached column may have; JSON may hold a whole number for a float."""
-    hints = get_type_hints(Record)
-    kinds = {name: get_args(hints[name]) or (hints[name],) for name in _KEPT}
-    return {name: (*several, int) if float in several else several for name, several in kinds.items()}
 
 
 _STEPS = (4, 28, 168)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
@@ -174,12 +165,11 @@ class NewestRuns:
             newest_first = tuple(stored_files(self._place, "records").run_ids[::-1])
             if newest_first != self._newest_first:
                 self._newest_first, self._found = newest_first, {}
-            missing, begin = {series for series in wanted if series not in self._found}, 0
+            missing, unread = {series for series in wanted if series not in self._found}, iter(newest_first)
             for step in _STEPS:
-                run_ids = newest_first[begin : begin + step]
+                run_ids = list(itertools.islice(unread, step))
                 if not missing or not run_ids:
                     break
-                begin += step
                 where = {name: {getattr(one, name) for one in missing} for name in ("device_name", "case")}
                 columns = ("run_id", "environment", *_KEPT)
                 rows, _ = read_series(self._place, where=where, columns=columns, run_ids=run_ids)

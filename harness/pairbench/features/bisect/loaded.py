@@ -95,20 +95,18 @@ class LoadedCommits:
     worktrees: Worktrees
     progress: PlainProgress
     wanted: Wanted
-    known: dict[str, LoadedCommit] = field(default_factory=dict)
-    broken: dict[str, UnmeasurableError] = field(default_factory=dict)
+    known: dict[str, LoadedCommit | UnmeasurableError] = field(default_factory=dict)
 
     def commit(self, sha: str) -> LoadedCommit:
-        if sha in self.broken:
-            raise self.broken[sha]
         if sha not in self.known:
             checkout = self.worktrees.add(sha[:16], sha)
             try:
                 self.known[sha] = self.take(load_side(self.config, self.context, self.arguments, checkout))
             except UnmeasurableError as error:
-                self.broken[sha] = error
-                raise
-        return self.known[sha]
+                self.known[sha] = error
+        if isinstance(found := self.known[sha], UnmeasurableError):
+            raise found
+        return found
 
     def take(self, loaded: LoadedSide) -> LoadedCommit:
         if loaded.chosen.survey.broken:
@@ -125,14 +123,13 @@ class LoadedCommits:
     def log_ratio(self, good: LoadedCommit, sha: str, latency: Latency) -> float:
         """Return log(latency of a commit / latency of the good end) of one more round of both in turns."""
         commit, wanted = self.commit(sha), self.wanted
-        if first := commit.interleaving is None:
+        interleaving = commit.interleaving
+        if first := interleaving is None:
             scratch = self.worktrees.folder / f"outputs-{sha[:16]}"
             scratch.mkdir()
             contexts, plans = (good.loaded.context, commit.loaded.context), (good.plan, commit.plan)
             # Without single steps, for the search reports each round.
-            commit.interleaving = Interleaving(contexts, wanted.device, plans, Reporter(), scratch)
-        interleaving = commit.interleaving
-        assert interleaving is not None
+            interleaving = commit.interleaving = Interleaving(contexts, wanted.device, plans, Reporter(), scratch)
         if not interleaving.twins:
             why = "asks another question there: its definition is not that of the good end"
             raise UnmeasurableError(f"{wanted.series.case} {why}")

@@ -167,7 +167,7 @@ class _Search:
             self._read_hashes()
             for _ in range(TRIES):
                 self._probe(good, latency)
-                best = self._best(self._posterior())
+                best = self._best()
                 if not posterior.is_enough(best, self.changed):
                     break
                 last, confirmed = self._last_step(best, judged.verdict, latency)
@@ -176,9 +176,8 @@ class _Search:
                 self.progress.notify("pairbench: that does not show it; the search goes on, with that as evidence")
         except InterruptedRunError:
             interrupted = True
-        known = self._posterior()
-        best = self._best(known)
-        suspects = (self._suspect(number, float(part)) for number, part in enumerate(known.probability, start=1))
+        best, probability = self._best(), self._posterior().probability
+        suspects = (self._suspect(number, float(part)) for number, part in enumerate(probability, start=1))
         return replace(
             result,
             moved=True,
@@ -196,13 +195,14 @@ class _Search:
     def _differing(self, ends: SideBySide) -> str | None:
         """Return a count that differs exactly between the ends; None where none does, or something else was asked for."""
         series = self.loaded.wanted.series
-        sides = [next((one for one in side if Series.of(one) == series), None) for side in ends.records]
-        if not self.exact_first or None in sides:
+        found = [[one for one in side if Series.of(one) == series] for side in ends.records]
+        if not self.exact_first or not all(found):
             return None
-        exact = [record for record in sides if record and record.launch_status == "exact"]
-        for metric in (*COUNTS, *LAUNCHES):
-            counts = {count_in(record, metric) for record in sides if record}
-            if len(counts) == 2 and None not in counts and (metric in COUNTS or len(exact) == 2):
+        records = [side[0] for side in found]
+        exact = all(record.launch_status == "exact" for record in records)
+        for metric in [*COUNTS, *LAUNCHES] if exact else list(COUNTS):
+            counts = {count_in(record, metric) for record in records}
+            if len(counts) == 2 and None not in counts:
                 return metric
         return None
 
@@ -270,10 +270,9 @@ class _Search:
 
     def _probe(self, good: LoadedCommit, latency: Latency) -> None:
         while self.probes < self.most:
-            known = self._posterior()
-            if posterior.is_enough(self._best(known), self.changed):
+            if posterior.is_enough(self._best(), self.changed):
                 return
-            number = posterior.next_probe(known, self.skipped)
+            number = posterior.next_probe(self._posterior(), self.skipped)
             sha = self.history[number].sha
             try:
                 with self._lock():
@@ -283,7 +282,7 @@ class _Search:
                 continue
             self.rounds.append(Round(commit=number, log_ratio=ratio))
             self.probes += 1
-            best = self._best(self._posterior())
+            best = self._best()
             shown = f"{self._named(number)} {percent(math.exp(ratio))}"
             now = f"{self._named(best.last)} is it with {100 * best.probability:.0f} %"
             self.progress.notify(f"pairbench: round {self.probes}: {shown}; now {now}")
@@ -291,8 +290,8 @@ class _Search:
     def _posterior(self) -> Posterior:
         return posterior.posterior(posterior.prior_of(self.changed or [None] * self.last), self.rounds, self.spread)
 
-    def _best(self, known: Posterior) -> Candidate:
-        return posterior.candidates(known.probability, self.skipped)[0]
+    def _best(self) -> Candidate:
+        return posterior.candidates(self._posterior().probability, self.skipped)[0]
 
     def _read_hashes(self) -> None:
         """Compare each commit's implementation hash with the one before; only commits that touch a file of its suite are loaded."""
@@ -307,13 +306,11 @@ class _Search:
                 found.append(False)
                 continue
             try:
-                hash_ = self.loaded.commit(commit.sha).hash(self.loaded.wanted)
+                earlier, before = before, self.loaded.commit(commit.sha).hash(self.loaded.wanted)
+                found.append(before != earlier)
             except UnmeasurableError as error:
                 self._skip(number, str(error))
                 found.append(None)
-                continue
-            found.append(hash_ != before)
-            before = hash_
         self.changed = found
 
     def _skip(self, number: int, reason: str) -> None:

@@ -15,7 +15,7 @@ from pairbench.execute.parent.case_state import inspect
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.features.breakdown import summary
-from pairbench.model.breakdown import Breakdown, CaseBreakdown, KeptBreakdown, NoBreakdown
+from pairbench.model.breakdown import Breakdown, CaseBreakdown, Idle, KeptBreakdown, NoBreakdown
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
 from pairbench.report.labels import listed, merge_numbered
@@ -62,30 +62,17 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
 def tables(part: Breakdown) -> Iterator[tuple[str, Rows]]:
     """Yield the tables below the tree of modules, each with its title."""
     whole, piece = summary.parts_ns(part), "kernel" if part.idle else "operator"
-    kinds = [
-        {
-            "kind": row.kind,
-            "share_%": _share(row.ns, whole),
-            "us": _us(row.ns),
-            f"{piece}s": row.count,
-            **({"launches": row.launches} if part.idle else {}),
-        }
-        for row in summary.by_kind(part)
-    ]
-    yield "kinds of work", kinds
-    kernels = summary.by_kernel(part)
-    longest = [
-        {
-            piece: row.name if len(row.name) <= 90 else f"{row.name[:60]}...{row.name[-27:]}",
-            "kind": row.kind,
-            "count": row.count,
-            "share_%": _share(row.ns, whole),
-            "us": _us(row.ns),
-        }
-        for row in kernels[:_KERNELS]
-    ]
-    shown = f", {_KERNELS} of {len(kernels)}" if len(kernels) > _KERNELS else ""
-    yield f"{piece}s{shown}", longest
+
+    def spent(row: summary.BreakdownRow) -> dict[str, float | None]:
+        return {"share_%": _share(row.ns, whole), "us": _us(row.ns)}
+
+    kinds = summary.by_kind(part)
+    yield "kinds of work", [{"kind": row.kind, **spent(row), **_counts(row, part.idle)} for row in kinds]
+    kernels, longest = summary.by_kernel(part), []
+    for row in kernels[:_KERNELS]:
+        name = row.name if len(row.name) <= 90 else f"{row.name[:60]}...{row.name[-27:]}"
+        longest.append({piece: name, "kind": row.kind, "count": row.count, **spent(row)})
+    yield f"{piece}s{f', {_KERNELS} of {len(kernels)}' if len(kernels) > _KERNELS else ''}", longest
     yield "copies, casts and waits", line_rows(part)
 
 
@@ -114,7 +101,7 @@ def sentences(part: Breakdown) -> list[str]:
 
 def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
     root = summary.tree_of(part, alike_together=not expand)
-    return [_node_row(node, depth, root.ns, on_gpu=part.idle is not None) for node, depth in _walk(root, 0, root.ns)]
+    return [_node_row(node, depth, root.ns, part.idle) for node, depth in _walk(root, 0, root.ns)]
 
 
 def _walk(node: summary.Node, depth: int, whole: float) -> Iterator[tuple[summary.Node, int]]:
@@ -124,7 +111,11 @@ def _walk(node: summary.Node, depth: int, whole: float) -> Iterator[tuple[summar
             yield from _walk(child, depth + 1, whole)
 
 
-def _node_row(node: summary.Node, depth: int, whole: float, *, on_gpu: bool) -> dict[str, Any]:
+def _counts(row: summary.Node | summary.BreakdownRow, idle: Idle | None) -> dict[str, int]:
+    return {"kernels": row.count, "launches": row.launches} if idle else {"operators": row.count}
+
+
+def _node_row(node: summary.Node, depth: int, whole: float, idle: Idle | None) -> dict[str, Any]:
     kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
     parts = (f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01)
     return {
@@ -135,8 +126,7 @@ def _node_row(node: summary.Node, depth: int, whole: float, *, on_gpu: bool) -> 
         "share_%": _share(node.ns, whole),
         "own_%": _share(node.own_ns, whole),
         "us": _us(node.ns),
-        "kernels" if on_gpu else "operators": node.count,
-        **({"launches": node.launches} if on_gpu else {}),
+        **_counts(node, idle),
         "mostly": ", ".join(parts),
     }
 
@@ -228,13 +218,13 @@ def break_down(
         environment = probe_environment(one.request.context, one.device)
         commit = read_commit(Path(planned.operator.path).parent)
         now = dt.datetime.now(dt.UTC)
-        known = {name: getattr(environment, name) for name in ("driver", "cuda", "cudnn", "torch", "triton", "python")}
+        named = ("driver", "cuda", "cudnn", "torch", "triton", "python")
         kept = KeptBreakdown(
             breakdown_id=stamp(now),
             made_at=now.isoformat(timespec="milliseconds"),
             device_name=one.device.name,
             environment_hash=environment.hash,
-            versions={name: version for name, version in known.items() if version},
+            versions={name: version for name in named if (version := getattr(environment, name))},
             commit=commit.sha if commit else None,
             suite=planned.operator.suite,
             operator=planned.operator.name,

@@ -19,41 +19,34 @@ KINDS = (
 between operators, in Python; `unknown` has no known operator and no telling kernel name."""
 
 # The outermost operator decides: a copy within a convolution or an einsum belongs to it.
-_OPERATORS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        ("attention", r"scaled_dot_product|multi_head_att|(flash|efficient|cudnn|flex)_attention"),
-        ("norm", r"(layer|group|batch|instance|rms)_?norm|linalg_vector_norm"),
-        ("convolution", r"conv"),
-        ("matmul", r"^_?(addmm|mm|bmm|baddbmm|scaled_mm|grouped_mm|addbmm)"),
-        ("matmul", r"^_?(matmul|linear|einsum|addmv|mv|dot|tensordot)"),
-        ("cache", r"^(index_copy|index_put|_index_put_impl|slice_scatter|scatter|masked_scatter)"),
-        ("copy", r"^(_?to(_copy)?|copy|clone|contiguous|cat|concat|stack)(_|$)"),
-        ("copy", r"^(roll|constant_pad|pad|repeat|type_as|reshape|flatten)(_|$)"),
-        ("other", r"^(embedding|index|gather|sort|topk|nonzero|arange|cumsum|item|_local_scalar_dense|rand)"),
-        ("other", r"^(normal|uniform|empty|view|slice|select|as_strided|expand|permute|transpose|t$)"),
-        ("other", r"^((un)?squeeze|chunk|split|unbind|narrow|unflatten)"),
-    )
+_OPERATORS = (
+    ("attention", r"scaled_dot_product|multi_head_att|(flash|efficient|cudnn|flex)_attention"),
+    ("norm", r"(layer|group|batch|instance|rms)_?norm|linalg_vector_norm"),
+    ("convolution", r"conv"),
+    ("matmul", r"^_?(addmm|mm|bmm|baddbmm|scaled_mm|grouped_mm|addbmm)"),
+    ("matmul", r"^_?(matmul|linear|einsum|addmv|mv|dot|tensordot)"),
+    ("cache", r"^(index_copy|index_put|_index_put_impl|slice_scatter|scatter|masked_scatter)"),
+    ("copy", r"^(_?to(_copy)?|copy|clone|contiguous|cat|concat|stack)(_|$)"),
+    ("copy", r"^(roll|constant_pad|pad|repeat|type_as|reshape|flatten)(_|$)"),
+    ("other", r"^(embedding|index|gather|sort|topk|nonzero|arange|cumsum|item|_local_scalar_dense|rand)"),
+    ("other", r"^(normal|uniform|empty|view|slice|select|as_strided|expand|permute|transpose|t$)"),
+    ("other", r"^((un)?squeeze|chunk|split|unbind|narrow|unflatten)"),
 )
 # For kernels without an operator: launched by Python, or in a graph.
-_KERNELS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern, re.IGNORECASE))
-    for kind, pattern in (
-        # What inductor fuses is named after everything in it.
-        ("norm", r"^triton_(poi|per|red)_\w*(rsqrt|norm)"),
-        ("elementwise", r"^triton_(poi|per|red)_"),
-        ("attention", r"flash|fmha|sdpa|attention|attn"),
-        ("norm", r"(layer|group|batch|instance|rms)_?norm|norm_kernel|_norm_"),
-        ("convolution", r"conv|fprop|dgrad|wgrad|winograd|nchwtonhwc|nhwctonchw|vol2col|im2col"),
-        ("matmul", r"gemm|gemv|nvjet|cutlass|cublas|matmul|splitk|xmma|_mm_|(?<!bi)linear|ffn"),
-        ("cache", r"cache"),
-        ("copy", r"memcpy|direct_copy|copy_kernel|catarray|transpose|_to_copy|_clone_|constant_pad|_copy_|_cat_"),
-        ("elementwise", r"elementwise|pointwise|memset|fill|rope|modulat|gate|reduce_kernel"),
-    )
+_KERNELS = (
+    # What inductor fuses is named after everything in it.
+    ("norm", r"^triton_(poi|per|red)_\w*(rsqrt|norm)"),
+    ("elementwise", r"^triton_(poi|per|red)_"),
+    ("attention", r"flash|fmha|sdpa|attention|attn"),
+    ("norm", r"(layer|group|batch|instance|rms)_?norm|norm_kernel|_norm_"),
+    ("convolution", r"conv|fprop|dgrad|wgrad|winograd|nchwtonhwc|nhwctonchw|vol2col|im2col"),
+    ("matmul", r"gemm|gemv|nvjet|cutlass|cublas|matmul|splitk|xmma|_mm_|(?<!bi)linear|ffn"),
+    ("cache", r"cache"),
+    ("copy", r"memcpy|direct_copy|copy_kernel|catarray|transpose|_to_copy|_clone_|constant_pad|_copy_|_cat_"),
+    ("elementwise", r"elementwise|pointwise|memset|fill|rope|modulat|gate|reduce_kernel"),
 )
 _COMPILED = re.compile(r"^(Torch-Compiled Region|CompiledFunction|## )")
 _COMPILER = re.compile(r"^(TorchDynamo|Pregraph|AOTDispatcher)")  # the compiler's own work
-_NORM = re.compile(r"norm", re.IGNORECASE)
 _ATTENTION = re.compile(r"att(n|ention)", re.IGNORECASE)
 # Attention written by hand; its projections are `linear` and `mm`.
 _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
@@ -67,11 +60,11 @@ def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[st
     if not ops:
         compiled = piece.kernel is None and piece.ops and _COMPILED.search(piece.ops[-1])
         return "compiled" if compiled else _kind_of_kernel(piece)
-    by_operator = next((kind for name in ops for kind, pattern in _OPERATORS if pattern.search(name)), None)
+    by_operator = next((kind for name in ops for kind, pattern in _OPERATORS if re.search(pattern, name)), None)
     if by_operator in ("attention", "norm", "convolution", "cache", "copy"):
         return by_operator
     own = f"{piece.module.rpartition('.')[2]} {classes.get(piece.module, '')}"
-    if _NORM.search(own) and by_operator is None:
+    if "norm" in own.lower() and by_operator is None:
         return "norm"
     if _ATTENTION.search(own) and _INNER_PRODUCT.search(ops[0]):
         return "attention"
@@ -90,12 +83,12 @@ def _kind_of_kernel(piece: WorkTotal) -> str:
 
 
 def _named(name: str) -> str | None:
-    return next((kind for kind, pattern in _KERNELS if pattern.search(name)), None)
+    return next((kind for kind, pattern in _KERNELS if re.search(pattern, name, re.IGNORECASE)), None)
 
 
 _Naming = Callable[[WorkTotal], str]
+# The largest difference between parts and whole that is not remarked on; reading a CPU's clock takes time, too.
 _AGREES, _AGREES_NS = 0.05, 20_000.0
-"""The largest difference between parts and whole that is not remarked on; reading a CPU's clock takes time, too."""
 
 
 @dataclass(kw_only=True)

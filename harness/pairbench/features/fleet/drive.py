@@ -6,6 +6,7 @@ worker, is looked up in the store, and measured again where the store lacks it. 
 
 import contextlib
 import datetime as dt
+import itertools
 import json
 import queue
 import secrets
@@ -74,11 +75,8 @@ class Last(NamedTuple):
 
 
 def requirement(unit: Unit, last: Last | None, present: Collection[str], now: dt.datetime) -> str:
-    """Return the device that a unit needs: the one that measured its series last, else the one it names.
-
-    GPUs of one model differ by some percent, so a series that goes from one GPU to another moves. The pin is soft: a device that has
-    been away for a day is given up.
-    """
+    """Return the device that a unit needs: the one that measured its series last, else the one it names."""
+    # GPUs of one model differ by some percent, so a series that goes from one GPU to another moves.
     if last is None or (last.identity not in present and now - last.seen >= AWAY):
         return unit.device
     return last.identity
@@ -142,10 +140,9 @@ def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, La
         return {}
     seen: dict[str, float] = {}
     found: dict[Unit, tuple[str, str]] = {}
-    begin = 0
+    unread = iter(files)
     for step in _STEPS:
-        some = files[begin : begin + step]
-        begin += step
+        some = list(itertools.islice(unread, step))
         rows = sorted(_rows(store, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
         for row in rows:
             if row["status"] == Status.MEASURED and (at := moment_of(row["started_at"])) is not None:

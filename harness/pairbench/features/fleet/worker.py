@@ -270,24 +270,15 @@ def examine_host(config: Config, devices: str) -> tuple[str, tuple[Offer, ...], 
     return f"{host} {devices}" if part else host, offers, findings
 
 
-class BusyWatch:
-    """Tells between units whether other processes use the processors or GPUs of this host."""
-
-    def __init__(self, offers: tuple[Offer, ...]) -> None:
-        self._offers, self._meter = offers, LoadMeter()
-
-    def begin(self) -> None:
-        self._meter = LoadMeter()
-
-    def held_up(self) -> str | None:
-        """Return which other work was seen since the last call, or None."""
-        load = HostLoad(cores=count_cores(), before=self._meter.foreign_cores())
-        reasons = [load.disturbs(kind) for kind in sorted({offer.kind for offer in self._offers})]
-        if why := next(filter(None, reasons), None):
-            return why.partition(":")[0]
-        gpus = {offer.identity for offer in self._offers if offer.kind == "cuda"}
-        found = sorted(pid for gpu, pid in compute_processes() if gpu in gpus) if gpus else []
-        return f"processes {', '.join(found[:5])} compute on its GPU" if found else None
+def other_work(offers: tuple[Offer, ...], meter: LoadMeter) -> str | None:
+    """Return which other work the host's processors, since the last call, or its GPUs are at; None where there is none."""
+    load = HostLoad(cores=count_cores(), before=meter.foreign_cores())
+    reasons = [load.disturbs(kind) for kind in sorted({offer.kind for offer in offers})]
+    if why := next(filter(None, reasons), None):
+        return why.partition(":")[0]
+    gpus = {offer.identity for offer in offers if offer.kind == "cuda"}
+    found = sorted(pid for gpu, pid in compute_processes() if gpu in gpus) if gpus else []
+    return f"processes {', '.join(found[:5])} compute on its GPU" if found else None
 
 
 def compute_processes() -> list[tuple[str, str]]:
@@ -337,11 +328,6 @@ def run_worker(
         asyncio.run(worker.serve())
 
 
-def resources_of(offers: tuple[Offer, ...]) -> dict[str, float]:
-    """Return a worker's resources for Dask: one host, and one of each device by its model, its kind and its identity."""
-    return {HOST: 1.0, **{name: 1.0 for offer in offers for name in (offer.identity, offer.model, offer.kind)}}
-
-
 @dataclass
 class _Worker:
     name: str
@@ -355,7 +341,7 @@ class _Worker:
     security: Any = None
 
     def __post_init__(self) -> None:
-        self._watch = BusyWatch(self.offers) if self.watches else None
+        self._meter = LoadMeter()
         self.held_up: str | None = None  # who else is at work on the host
         self.commits = Commits(Path.cwd())
         self._ended = asyncio.Event()
@@ -401,11 +387,12 @@ class _Worker:
 
         known = {"version": __version__, "host": self.name, "offers": [asdict(offer) for offer in self.offers]}
         protocol = self.address.partition("://")[0]
+        devices = {name: 1.0 for offer in self.offers for name in (offer.identity, offer.model, offer.kind)}
         return Worker(
             self.address,
             nthreads=1,
             memory_limit=0,
-            resources=resources_of(self.offers),
+            resources={HOST: 1.0, **devices},
             # A worker that comes back before it was missed may not have the name of the one before.
             name=f"{self.name} {os.getpid()}.{again}",
             host=f"{protocol}://127.0.0.1" if is_loopback(self.address) else None,
@@ -422,12 +409,12 @@ class _Worker:
         """Watch between units for other work on this host; while there is some, Dask gives it no unit."""
         from distributed.core import Status
 
-        while self._watch is not None:
+        while self.watches:
             await asyncio.sleep(_WATCH_S)
             if worker.state.executing_count:
-                self._watch.begin()
+                self._meter = LoadMeter()
                 continue
-            found = await asyncio.to_thread(self._watch.held_up)
+            found = await asyncio.to_thread(other_work, self.offers, self._meter)
             if found != self.held_up:
                 words = f": {found}; it takes no unit" if found else " takes units again"
                 self.notify(f"{self.name}{words}")

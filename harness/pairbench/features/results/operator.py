@@ -131,11 +131,7 @@ def judged(operator: OperatorDescription, cases: Sequence[CaseResults], tiers: C
 
 
 def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> ClaimState:
-    """Return how a measured pair stands beside a claim.
-
-    Speedups are compared as ratios, whatever the devices; memory, too, for the sizes need not be the same. Launches and
-    waits are counts: as few as claimed, or fewer, is reached.
-    """
+    # Speedups are compared as ratios, whatever the devices; memory, too, for the sizes need not be the same.
     if variant is None or variant.status != Status.MEASURED:
         return ClaimState.UNMEASURED
     if claim.quantity in ("launches", "syncs"):
@@ -259,7 +255,7 @@ COLUMNS = (
 )
 
 _Key = tuple[str, str, str]  # case, implementation and mode together name a row of an operator
-_Timed = tuple[str, str | None, str | None, str | None]  # run, device, case and mode name what was timed side by side
+_timed_with = attrgetter("run_id", "device_uuid", "case", "mode")  # these name what was timed side by side
 
 
 def results_of(
@@ -355,10 +351,6 @@ def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:
         key = (str(record.case), str(record.implementation), str(record.mode))
         newest[key] = max(newest.get(key, record), record, key=place)
     return newest
-
-
-def _timed_with(record: Record) -> _Timed:
-    return record.run_id, record.device_uuid, record.case, record.mode
 
 
 def _size(case: Case, costs: Mapping[str, tuple[float, float]]) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from pairbench.model.record import Record
 from pairbench.report import units
 from pairbench.report.blocks import Block, Heading, Items, Line, table_of, to_markdown, to_terminal
 from pairbench.report.operator_charts import state_of
-from pairbench.report.render import Column, Terminal, clean, to_json
+from pairbench.report.render import Column, clean, to_json
 from pairbench.stats import Interval
 from pairbench.store.reader import WholeStore
 from pairbench.workflow.setup import choose, open_context, store_of
@@ -162,7 +162,6 @@ def results_page(
     *,
     command: str,
     tiers: Sequence[str],
-    terminal: Terminal | None = None,
     summary: bool = False,
 ) -> str:
     """Return the page in one of the formats; a summary leaves out what `operator_pages` have."""
@@ -186,7 +185,7 @@ def results_page(
         suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
         lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
     blocks += [Heading(text="Not measured yet", level=2), Items(texts=tuple(lines))] if lines else []
-    return to_markdown(blocks) if output == "markdown" else to_terminal(blocks, terminal)
+    return to_markdown(blocks) if output == "markdown" else to_terminal(blocks)
 
 
 def operator_pages(results: Sequence[OperatorResults], *, command: str) -> dict[str, str]:
