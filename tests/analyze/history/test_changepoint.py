@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.analyze.history import changepoint
-from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Flags, clean, explain, place_of_step, searched
+from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Flags, clean, place_of_step, searched
 from pairbench.stats import Floats
-from tests.builders import detect
+from tests.builders import detect, explain
 from tests.lab.detectors import noises
 
 cheap = settings(max_examples=15, deadline=None)

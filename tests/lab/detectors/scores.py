@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pairbench.analyze.history.changepoint import explain
 from pairbench.analyze.history.trend import judge_newest
 from pairbench.model.comparison import Verdict
-from tests.builders import detect
+from tests.builders import detect, explain
 from tests.lab.detectors import noises
 from tests.lab.detectors.noises import Floats
 

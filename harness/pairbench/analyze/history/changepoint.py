@@ -110,8 +110,7 @@ def _sequence(before: Flags, after: Flags, rises: Floats, high: Floats) -> Float
     lower = len(before) - 1 - upper
     counts = np.array([rises, lower - rises, falls, upper - falls, lower, upper])
     terms = counts * np.log(np.maximum(counts, 1))
-    chain: Floats = terms[:4].sum(axis=0) - terms[4:].sum(axis=0) - math.log(2)
-    return chain
+    return np.asarray(terms[:4].sum(axis=0) - terms[4:].sum(axis=0) - math.log(2))
 
 
 MIN_RUNS = 4
@@ -171,7 +170,9 @@ class Found(NamedTuple):
     proposals: Sequence[Cuts]
 
     def explained(self, floor: float | None, breaks: Collection[int]) -> tuple[tuple[Changepoint, ...], Drift | None]:
-        """Return the changepoints and the drift, as `explain` does."""
+        """Return the changepoints of the series in order of runs, the clearest 50 at most, and the drift beside them, None where there is none."""
+        # `floor` is how far two runs of the same code differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from the series
+        # alone. `breaks` are places at which something else is known to have changed, such as the driver: a changepoint that could as well lie there is put there.
         if floor is not None and not 0 <= floor < math.inf:
             raise ValueError(f"floor is {floor}, expected numbers from 0 up")
         if len(self.cleaned) < 2 * MIN_RUNS:
@@ -190,21 +191,10 @@ class Found(NamedTuple):
         return tuple(steps), drift
 
 
-def explain(
-    levels: ArrayLike, *, floor: float | None = None, minimum_effect: float = 0.02, breaks: Collection[int] = ()
-) -> tuple[tuple[Changepoint, ...], Drift | None]:
-    """Return the changepoints of a series in order of runs, the clearest 50 at most, and the drift beside them, None where there is none.
-
-    `levels` has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `floor` is how far two runs of the same code
-    differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from the series alone. `minimum_effect` is the smallest change that
-    counts, up or down; 0.02 is 2 %. `breaks` are places at which something else is known to have changed, such as the driver: a changepoint that could as well lie
-    there is put there.
-    """
-    return searched([levels], minimum_effect=minimum_effect)[0].explained(floor, breaks)
-
-
 def searched(several: Iterable[ArrayLike], *, minimum_effect: float = 0.02) -> list[Found]:
     """Search several series together, which takes a third of the time of one after the other, and finds the same."""
+    # Each has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `minimum_effect` is the smallest change that
+    # counts, up or down; 0.02 is 2 %.
     if minimum_effect < 0:
         raise ValueError(f"minimum_effect is {minimum_effect}, expected numbers from 0 up")
     smallest = math.log1p(minimum_effect)

@@ -70,7 +70,7 @@ class _Tail(Value):
 def judge_newest(
     levels: ArrayLike, changepoints: Sequence[Changepoint], *, floor: float | None = None, minimum_effect: float = 0.02
 ) -> NewestRuns:
-    """Say whether the newest run, or the newest two or three, lie on the current level, by the changepoints that `explain` finds."""
+    """Say whether the newest run, or the newest two or three, lie on the current level, by the changepoints of the series."""
     # Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier place where as many
     # neighbouring runs were all as far off to that side, so that one more spike, or the other of two modes, is not news. Same means: the 95 % interval of
     # the shift lies within the minimum effect. On a level that began at a changepoint less than seven runs ago, the answer is the changepoint's.
