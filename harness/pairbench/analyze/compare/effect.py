@@ -233,8 +233,7 @@ def minimum_effect(floor: Floor | None) -> float:
 
 
 def _adjusted(p_values: Floats) -> Floats:
-    """Return p-values adjusted for their number (Benjamini and Hochberg 1995)."""
-    # `scipy.stats.false_discovery_control` gives the same, and takes a second to import.
+    # As `scipy.stats.false_discovery_control` does (Benjamini and Hochberg 1995), which takes a second to import.
     falling = np.argsort(-p_values)
     ranks = np.arange(len(p_values), 0, -1)
     adjusted = np.empty_like(p_values)
