@@ -23,12 +23,6 @@ def latency_interval(rounds: Sequence[ArrayLike], q: float, **options: int) -> s
     return stats.latency_intervals(rounds, (q,), **options)[0]
 
 
-@cheap
-@given(st.lists(latencies, min_size=1), st.floats(0, 100))
-def test_percentile_is_numpys(values: list[float], q: float) -> None:
-    assert stats.percentile(values, q) == pytest.approx(np.quantile(values, q / 100), rel=1e-12)
-
-
 @pytest.mark.parametrize(("values", "mean"), [([7.0], 7.0), ([9.0, 3.0], 3.0), ([5.0, 1.0, 90.0, 3.0, 80.0], 3.0)])
 def test_the_lower_mean_is_that_of_the_lower_half(values: list[float], mean: float) -> None:
     assert stats.lower_mean(values) == mean
@@ -68,24 +62,6 @@ def test_one_round_of_too_few_samples_has_no_interval() -> None:
         assert all(math.isnan(end) for end in (*latency[1:], *speedup[1:]))
     assert latency_interval([[7.0, 8.0, 9.0, 10.0, 11.0, 12.0]], 50).high <= 12
     assert latency_interval([[7.0], [8.0]], 50).high > 8, "two rounds tell how far rounds spread"
-
-
-@cheap
-@given(enough_latencies, st.sampled_from([1e-3, 1e3]))
-def test_interval_scales_with_its_values(rounds: list[list[float]], factor: float) -> None:
-    plain = latency_interval(rounds, 50, resamples=50)
-    scaled = latency_interval([[value * factor for value in values] for values in rounds], 50, resamples=50)
-    assert scaled == pytest.approx([end * factor for end in plain], rel=1e-9)
-
-
-@cheap
-@given(enough_latencies)
-def test_speedup_estimate_swaps_with_its_sides(rounds: list[list[float]]) -> None:
-    others = [[value * 3 + 1 for value in values] for values in rounds]
-    there = stats.speedup_interval(rounds, others, resamples=50)
-    back = stats.speedup_interval(others, rounds, resamples=50)
-    assert there.low <= there.estimate <= there.high
-    assert back.estimate == pytest.approx(1 / there.estimate)
 
 
 def test_speedup_interval_swaps_with_its_sides() -> None:
