@@ -23,18 +23,12 @@ Places = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-_Derived = TypeVar("_Derived", bound=Callable[..., Any])
-
-
-def _derived(function: _Derived) -> _Derived:
+def _derived(function: _Function) -> _Function:
     """Make a function of records, and of the name of a column, keep its result with the records."""
-
-    def kept(records: LazyRecords, *names: str) -> Any:
-        return records.derived(function, *names)
-
-    return cast(_Derived, kept)
+    return cast(_Function, lambda records, *names: records.derived(function, *names))
 
 
 @_derived
