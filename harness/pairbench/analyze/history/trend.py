@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from pairbench.analyze.compare.attribute import era_changes, outcome_of_move
-from pairbench.analyze.compare.exact import AcceptedLevel, failing_since
-from pairbench.analyze.compare.exact import bad as is_bad
+from pairbench.analyze.compare.exact import AcceptedLevel, bad, failing_since
 from pairbench.analyze.compare.rounds import latency_of_runs
 from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, Found, clean, finite, searched
 from pairbench.analyze.history.moves import (
@@ -173,7 +172,7 @@ def latest(
     index = len(points) - 1
     if math.isnan(points.p50[index]):
         record = points[index].record
-        failed = list(itertools.takewhile(lambda point: is_bad(point.record), reversed(points)))
+        failed = list(itertools.takewhile(lambda point: bad(point.record), reversed(points)))
         since = f"; {failing_since(failed[-1].record)}" if len(failed) > 1 else ""
         return Latest(
             index=index,
