@@ -5,8 +5,8 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar, cast, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,24 +23,26 @@ Places = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _derived(function: _Function) -> _Function:
-    """Make a function of records, and of the name of a column, keep its result with the records."""
-    return cast(_Function, lambda records, *names: records.derived(function, *names))
-
-
-@_derived
 def _numbers(records: LazyRecords, name: str) -> Floats:
     """Return a column of numbers, NaN where there is none."""
+    found: Floats = records.derived(_as_numbers, name)
+    return found
+
+
+def _as_numbers(records: LazyRecords, name: str) -> Floats:
     column = records.column(name)
     return np.array(column if isinstance(column, list) else column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-@_derived
 def _codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
     """Return for each record the place of its text in a list of the column's texts, -1 for None; and that list, sorted."""
+    found: tuple[Places, list[str]] = records.derived(_as_codes, name)
+    return found
+
+
+def _as_codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
     column = records.column(name)
     if isinstance(column, list):
         known, indices = column, np.arange(len(column))
@@ -83,12 +85,12 @@ class Points(Sequence[SeriesPoint]):
         """Take the places of a series' records and of their controls, and for each point its part and the place of its GPU's UUID."""
         self.records, self.own, self.controls = records, own, controls
         self.parts, self.latency, self.gpus = parts, latency, gpus
-        self.p50 = _medians(records, latency.p50)[own]
+        self.p50 = _medians(records, own, latency)
         gap = np.isnan(self.p50)
         self.low, self.high = (np.where(gap, np.nan, self.numbers(f"{latency.p50}{end}")) for end in ENDS[1:])
         p95 = self.numbers(latency.p95)
         self.p95 = np.where(gap | ~_positive(p95), np.nan, p95)
-        self.control = np.where(controls < 0, np.nan, _medians(records, latency.p50)[controls])
+        self.control = np.where(controls < 0, np.nan, _medians(records, controls, latency))
         baseline = len(own) > 0 and records.values("implementation")[own[0]] == BASELINE
         self.speedup = self.p50 / self.control if baseline else self.control / self.p50
         self.measured = np.flatnonzero(~gap)
@@ -144,7 +146,8 @@ def _known(value: float) -> float | None:
 
 
 def _positive(values: Floats) -> Flags:
-    return (values > 0) & (values < math.inf)
+    found: Flags = (values > 0) & (values < math.inf)
+    return found
 
 
 def _is(records: LazyRecords, places: Places | slice, name: str, text: str | None) -> Flags:
@@ -153,9 +156,13 @@ def _is(records: LazyRecords, places: Places | slice, name: str, text: str | Non
     return found
 
 
-@_derived
-def _medians(records: LazyRecords, name: str) -> Floats:
-    """Return a column of median latencies, NaN for a record that was not measured or has no positive one."""
+def _medians(records: LazyRecords, places: Places | slice, latency: Latency) -> Floats:
+    """Return the median latency of each record in ns, NaN for a record that was not measured or has no positive one."""
+    found: Floats = records.derived(_as_medians, latency.p50)[places]
+    return found
+
+
+def _as_medians(records: LazyRecords, name: str) -> Floats:
     values = _numbers(records, name)
     return np.where(_positive(values) & _is(records, slice(None), "status", Status.MEASURED), values, np.nan)
 
@@ -197,7 +204,7 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
         for name, number in sorted(others.items())
     ]
     own = own[(timers[own] < 0) | _is(records, own, "timer", timer)]
-    on_device, measured = _on_device(records)[own], np.flatnonzero(~np.isnan(_results(records)[own]))
+    on_device, measured = records.derived(_on_device)[own], np.flatnonzero(~np.isnan(records.derived(_results)[own]))
     clocks = np.where(on_device, _codes(records, "device_timer")[0][own], -2)
     latency = DEVICE if on_device[measured[-1:]].any() else CALL
     left = measured[clocks[measured] != clocks[measured[-1:]]]
@@ -206,7 +213,7 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
         words = f"a device latency by {by}" if latency is DEVICE else "the latency of a call alone"
         notes.append(f"{_runs(number)} without {words} left out: another clock is another series")
         own = np.delete(own, left)
-    late = own[_moments(records, "started_at")[own] < _commits(records)[own]]
+    late = own[_moments(records, own, "started_at") < _moments(records, own, "commit_at")]
     if len(late):
         wrong = f"{records.values('run_id')[late[0]]} the first: a clock is wrong there, and runs are in the order of their clocks"
         notes.append(f"{_runs(len(late))} began before its own commit was made, {wrong}")
@@ -229,16 +236,16 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     return History(points, timer, control if controls else None, tuple(notes), latency)
 
 
-@_derived
 def _on_device(records: LazyRecords) -> Flags:
     """Return which records have a device's latency as their result, as `result_of` says of one."""
-    return ~_is(records, slice(None), "device_kind", "cpu") & _positive(_numbers(records, DEVICE.p50))
+    found: Flags = ~_is(records, slice(None), "device_kind", "cpu") & _positive(_numbers(records, DEVICE.p50))
+    return found
 
 
-@_derived
 def _results(records: LazyRecords) -> Floats:
     """Return the median of the latency that is each record's result; NaN where it was not measured."""
-    return np.where(_on_device(records), _medians(records, DEVICE.p50), _medians(records, CALL.p50))
+    of_device, of_call = (_medians(records, slice(None), latency) for latency in (DEVICE, CALL))
+    return np.where(records.derived(_on_device), of_device, of_call)
 
 
 def by_case(records: LazyRecords) -> Iterator[tuple[str, str, list[str], InOrder]]:
@@ -261,13 +268,13 @@ def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder
     here = np.arange(len(whole)) if places is None else places
     runs, devices, names = (_codes(whole, name)[0] for name in ("run_id", "device_uuid", "implementation"))
     # Of a run that was stored twice, the first record with a value; without any, the last.
-    missing, at = np.isnan(_results(whole)[here]), np.arange(len(here))
+    missing, at = np.isnan(whole.derived(_results)[here]), np.arange(len(here))
     keys = np.stack([runs[here], devices[here], names[here]])
     best = np.lexsort((np.where(missing, -at, at), missing, *keys))
     later = ~np.any(np.diff(keys[:, best], axis=1, prepend=-2), axis=0)
     again = set(runs[here[best[later]]].tolist())
     once = here[np.sort(best[~later])]
-    order = np.lexsort((devices[once], runs[once], _began(whole)[once]))
+    order = np.lexsort((devices[once], runs[once], _began(whole, once)))
     return InOrder(whole, _filled_in(whole, once[order]), len(again))
 
 
@@ -275,7 +282,7 @@ def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit."""
     # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks, in
     # which the machine changed.
-    committed, started = _commits(records)[ordered], _moments(records, "started_at")[ordered]
+    committed, started = (_moments(records, ordered, name) for name in ("commit_at", "started_at"))
     # A run that fills in never is of the latest commit so far.
     earlier = (committed < np.maximum.accumulate(committed)) & (committed > -math.inf)
     late = earlier & (started - committed > _FILLED_IN_S)
@@ -288,26 +295,23 @@ def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     return np.insert(ordered[~late], before, ordered[late][filled])
 
 
-@_derived
-def _moments(records: LazyRecords, name: str) -> Floats:
-    """Return a column of moments in seconds since 1970; NaN where one is not known."""
+def _moments(records: LazyRecords, places: Places, name: str) -> Floats:
+    """Return a column of moments in seconds since 1970; -infinity where a commit's is not known, NaN where a run's is not."""
+    found: Floats = records.derived(_as_moments, name)[places]
+    return np.where(np.isnan(found), -math.inf, found) if name == "commit_at" else found
+
+
+def _as_moments(records: LazyRecords, name: str) -> Floats:
     codes, texts = _codes(records, name)
     return np.array([*map(moment_of, texts), None], dtype=np.float64)[codes]
 
 
-@_derived
-def _commits(records: LazyRecords) -> Floats:
-    moments = _moments(records, "commit_at")
-    return np.where(np.isnan(moments), -math.inf, moments)
-
-
-@_derived
-def _began(records: LazyRecords) -> Floats:
+def _began(records: LazyRecords, places: Places) -> Floats:
     """Return when each run began; run ids begin with the same moment, for records that do not say it."""
     codes, texts = _codes(records, "run_id")
     named = [math.inf if (moment := moment_of(text.partition("-")[0] + "+00:00")) is None else moment for text in texts]
-    started = _moments(records, "started_at")
-    return np.where(np.isnan(started), np.array([*named, math.inf])[codes], started)
+    started = _moments(records, places, "started_at")
+    return np.where(np.isnan(started), np.array([*named, math.inf])[codes[places]], started)
 
 
 @functools.lru_cache(maxsize=4096)  # of the same runs in every series
@@ -325,7 +329,7 @@ def _control(of_case: InOrder, implementation: str) -> str | None:
         return BASELINE
     records, ordered, _ = of_case
     codes, names = _codes(records, "implementation")
-    measured = codes[ordered[~np.isnan(_results(records)[ordered])]]
+    measured = codes[ordered[~np.isnan(records.derived(_results)[ordered])]]
     variants = Counter(names[code] for code in measured.tolist() if code >= 0 and names[code] != BASELINE)
     return min(variants, key=lambda name: (-variants[name], name), default=None)
 
