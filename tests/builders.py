@@ -279,10 +279,17 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def explain(
+    levels: Any, *, floor: float | None = None, breaks: Iterable[int] = (), minimum_effect: float = 0.02
+) -> tuple[tuple[Any, ...], Any]:
+    """Return the changepoints of one series, and its drift or None."""
+    from pairbench.analyze.history.changepoint import searched
+
+    return searched([levels], minimum_effect=minimum_effect)[0].explained(floor, tuple(breaks))
+
+
 def detect(levels: Any, **options: Any) -> tuple[Any, ...]:
     """Return the changepoints of a series alone."""
-    from pairbench.analyze.history.changepoint import explain
-
     return explain(levels, **options)[0]
 
 

@@ -102,19 +102,19 @@ def lower_mean(values: ArrayLike) -> float:
 
 
 def latency_intervals(
-    rounds: Sequence[ArrayLike], several: Sequence[float], *, resamples: int = 1000, seed: int = 0
+    rounds: Sequence[ArrayLike], several: Sequence[float], *, resamples: int = 1000
 ) -> tuple[Interval, ...]:
     """Return percentiles, each from 0 to 100, of the pooled samples of all rounds, with their 95 % intervals, in the samples' unit."""
     # Rounds may differ in length; none may be empty, and samples are positive and finite: else there is a ValueError.
     pooled = _Pool([_positive(values) for values in rounds])
     estimates = percentiles(pooled.values, several)
-    drawn = np.concatenate([pooled.percentiles(draw, several) for draw in _draws(pooled.lengths, resamples, seed)], 1)
+    drawn = np.concatenate([pooled.percentiles(draw, several) for draw in _draws(pooled.lengths, resamples)], 1)
     of_rounds = np.array([percentiles(values, several) for values in pooled.rounds]).T
     return tuple(_interval(*each, len(pooled.values)) for each in zip(estimates, drawn, of_rounds, strict=True))
 
 
 def speedup_interval(
-    baseline_rounds: Sequence[ArrayLike], variant_rounds: Sequence[ArrayLike], *, resamples: int = 1000, seed: int = 0
+    baseline_rounds: Sequence[ArrayLike], variant_rounds: Sequence[ArrayLike], *, resamples: int = 1000
 ) -> Interval:
     """Return the pooled median of the baseline over that of the variant, with its interval."""
     # Samples at the same index in both were taken in the same block, and are drawn together: what slows a whole block or
@@ -127,7 +127,7 @@ def speedup_interval(
             "variant, expected the same: only blocks that hold both can be compared"
         )
     estimate = percentile(baseline.values, 50) / percentile(variant.values, 50)
-    draws = _draws(baseline.lengths, resamples, seed)
+    draws = _draws(baseline.lengths, resamples)
     drawn = [baseline.percentiles(draw, (50,))[0] / variant.percentiles(draw, (50,))[0] for draw in draws]
     pairs = zip(baseline.rounds, variant.rounds, strict=True)
     of_rounds = [percentile(ours, 50) / percentile(theirs, 50) for ours, theirs in pairs]
@@ -199,8 +199,8 @@ class _Draw(NamedTuple):
     """`sizes` are the numbers of draws in the resamples, and `rows` the indices of the resamples that the picks belong to."""
 
 
-def _draws(lengths: NDArray[np.int64], resamples: int, seed: int) -> Iterator[_Draw]:
-    generator = np.random.default_rng(seed)
+def _draws(lengths: NDArray[np.int64], resamples: int) -> Iterator[_Draw]:
+    generator = np.random.default_rng(0)  # the same samples have the same interval
     starts = np.cumsum(lengths) - lengths
     chunk = max(1, _CHUNK // int(lengths.sum()))
     for done in range(0, resamples, chunk):

@@ -3,14 +3,18 @@
 import json
 import typing
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from pairbench.model.record import KernelCount, Record, Samples
 from pairbench.store.files import Reading
+from pairbench.store.location import StoreLocation
+from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import read_frame
 from pairbench.store.run_index import RunIndex
 from pairbench.store.schema import IDENTITY
@@ -69,6 +73,17 @@ def record(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
 
 def samples(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:
     return make_samples(replace(make_run()[1], run_id=run_id), **changes)
+
+
+def before_opening(monkeypatch: pytest.MonkeyPatch, call: Callable[[str], object]) -> None:
+    """Have a function called with the path of each file, just before it is opened."""
+    real = OpenedFile.__init__
+
+    def late(self: OpenedFile, place: StoreLocation, path: str, dataset: str) -> None:
+        call(path)
+        real(self, place, path, dataset)
+
+    monkeypatch.setattr(OpenedFile, "__init__", late)
 
 
 def by_index(store: Path) -> Reading[Any]:

@@ -19,12 +19,11 @@ from pairbench.errors import StoreFailedError
 from pairbench.store import location
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
-from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import read_frame, read_records, read_series, runs
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, make_run, run_id_of, write_runs
 from tests.faults.s3 import ENVIRONMENT, url_of
-from tests.store.rows import by_frame, by_index
+from tests.store.rows import before_opening, by_frame, by_index
 
 RUNS = 6
 
@@ -43,27 +42,9 @@ def begun(store: Path, number: int) -> RunWriter:
     return writer
 
 
-Before = Callable[[Callable[[str], None]], None]
-
-
-@pytest.fixture
-def before_opening(monkeypatch: pytest.MonkeyPatch) -> Before:
-    """Return what has a function called with the path of each file, just before it is opened."""
-    real = OpenedFile.__init__
-
-    def patch(call: Callable[[str], None]) -> None:
-        def late(self: OpenedFile, place: StoreLocation, path: str, dataset: str) -> None:
-            call(path)
-            real(self, place, path, dataset)
-
-        monkeypatch.setattr(OpenedFile, "__init__", late)
-
-    return patch
-
-
 @pytest.mark.parametrize("read", [by_frame, by_index, lambda store: read_series(store, where={"case": CASES})])
 def test_each_run_closes_just_before_it_is_opened(
-    tmp_path: Path, open_runs: list[RunWriter], before_opening: Before, read: Callable[[Path], Reading[Any]]
+    tmp_path: Path, open_runs: list[RunWriter], monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], Reading[Any]]
 ) -> None:
     """As fast as anybody can read: more closes a second than there are listings."""
     closing = {run_id_of(number): writer for number, writer in enumerate(open_runs)}
@@ -75,7 +56,7 @@ def test_each_run_closes_just_before_it_is_opened(
             if writer is not None:
                 writer.close()
 
-    before_opening(close)
+    before_opening(monkeypatch, close)
     found, problems = read(tmp_path)
     assert Counter(row.run_id for row in found) == {run_id_of(number): 4 for number in range(RUNS)}
     assert problems == () and not closing
@@ -113,23 +94,23 @@ def test_a_run_that_closes_while_its_folder_is_listed(
 
 
 def test_a_run_that_was_deleted_meanwhile_is_gone(
-    tmp_path: Path, open_runs: list[RunWriter], before_opening: Before
+    tmp_path: Path, open_runs: list[RunWriter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def delete(_: str) -> None:
         for part in tmp_path.rglob(f"{run_id_of(3)}.*"):
             part.unlink(missing_ok=True)
 
-    before_opening(delete)
+    before_opening(monkeypatch, delete)
     found = read_records(tmp_path, [run_id_of(2), run_id_of(3)])
     assert {record.run_id for record in found.value} == {run_id_of(2)} and found.problems == ()
 
 
-def test_what_vanishes_again_and_again_is_named(tmp_path: Path, before_opening: Before) -> None:
+def test_what_vanishes_again_and_again_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def vanish(path: str) -> None:
         raise FileNotFoundError(path)
 
     write_runs(tmp_path, make_run(0))
-    before_opening(vanish)
+    before_opening(monkeypatch, vanish)
     value, (problem,) = read_series(tmp_path, where={"case": CASES})
     assert value == () and problem.endswith(f"{run_id_of(0)}.parquet: was gone as it was read, left out")
 

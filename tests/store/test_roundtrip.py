@@ -16,7 +16,6 @@ from pairbench.errors import StoreError
 from pairbench.model.record import Record, Samples, Series, columns
 from pairbench.store import schema
 from pairbench.store.location import StoreLocation
-from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import (
     WholeStore,
     latency_samples,
@@ -30,7 +29,7 @@ from pairbench.store.reader import (
 from pairbench.store.run_index import RunIndex
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, DEVICE, SUITE, by_run, ended, make_run, make_samples, only, run_id_of, write_runs
-from tests.store.rows import any_row, record, samples
+from tests.store.rows import any_row, before_opening, record, samples
 
 RUN = "20260102T030405-aaaa"
 
@@ -212,13 +211,7 @@ def test_heads_come_newest_first_and_are_read_as_they_are_asked_for(
 ) -> None:
     write_runs(tmp_path, *(make_run(number, cases=CASES[:1]) for number in range(12)))
     opened: list[str] = []
-    real = OpenedFile.__init__
-
-    def counted(self: OpenedFile, place: StoreLocation, path: str, dataset: str) -> None:
-        opened.append(Path(path).stem)
-        real(self, place, path, dataset)
-
-    monkeypatch.setattr(OpenedFile, "__init__", counted)
+    before_opening(monkeypatch, lambda path: opened.append(Path(path).stem))
     index = RunIndex.of_store(tmp_path)
     assert [head.run_id for head in index.first(3)] == [run_id_of(11), run_id_of(10), run_id_of(9)]
     assert len(opened) < 10

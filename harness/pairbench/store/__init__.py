@@ -16,8 +16,7 @@ rounds. Closing the run writes all its parts as the one file above and deletes t
   whether their owner still lives, and there is nothing to recover.
 - Killed between writing the one file and deleting the parts, a run is there twice. Our readers take the one file; the
   next reader or writer deletes such parts, after checking that the one file holds as many rows.
-- Imported runs have no parts: the samples and then its records are one file each. An import that is killed between the two leaves samples
-  without records, and done again replaces them.
+- Imported runs have no parts (`writer.write_run`): the samples and then the records are one file each.
 - Compacting (`upkeep.py`) writes the records of old runs into one file, reads it back, and then deletes the files that it was made of.
   Killed in between, or beside another, or where a store is copied into another, runs are there twice. Our readers take each from one file
   (`compacted.choose`); compacting again deletes the rest.

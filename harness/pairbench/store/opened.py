@@ -88,12 +88,11 @@ def check_footer(metadata: Any, dataset: str, groups: Iterable[int] | None = Non
                 raise UnsoundError(f"holds more than {_shown(LARGEST)} once it is decoded, expected at most that")
 
 
-def check_texts(name: str, column: pa.ChunkedArray) -> None:
+def check_texts(table: pa.Table) -> None:
     """Raise UnsoundError for a column whose texts, few and long, are too large once each row has a copy."""
-    if not (pa.types.is_dictionary(column.type) or pa.types.is_nested(column.type)):
-        return
-    for chunk in column.chunks:
-        if _length(chunk) > LARGEST:
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        may_be_long = pa.types.is_dictionary(column.type) or pa.types.is_nested(column.type)
+        if may_be_long and any(_length(chunk) > LARGEST for chunk in column.chunks):
             raise UnsoundError(f"column {name!r} holds more than {_shown(LARGEST)} of text, expected at most that")
 
 
@@ -190,8 +189,7 @@ class OpenedFile:
         # Rows of cases that are not among `cases`, if given, may be left out.
         stored = [name for name in names if name in self.places]
         table = self._decoded(stored or ["run_id"], cases)
-        for name in stored:
-            check_texts(name, table.column(name))
+        check_texts(table)
         return conformed(table, self.dataset, names, self.moved)
 
     def _decoded(self, stored: Sequence[str], cases: Collection[object] | None) -> pa.Table:
@@ -254,8 +252,7 @@ class OpenedFile:
         return pa.concat_tables(pieces or [reader.read(columns=columns, use_threads=False)])
 
     def as_written(self, table: pa.Table) -> pa.Table:
-        for name in table.column_names:
-            check_texts(name, table.column(name))
+        check_texts(table)
         return table.cast(_open(self._content, (), self.metadata).schema_arrow)
 
 

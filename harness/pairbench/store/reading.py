@@ -167,9 +167,9 @@ def _key(row: Mapping[str, Any]) -> _Key:
 def _from_medians(row: Mapping[str, Any], baseline: Mapping[str, Any]) -> _Values:
     device, host = row[DEVICE.p50], row[HOST.p50]
     values: _Values = {"bound": "host" if host > device else "device"} if device and host else {}
-    for latency, name in ((DEVICE, DEVICE.p50), (HOST, HOST.p50)):
-        if row["implementation"] != baseline["implementation"] and baseline[name] and row[name]:
-            values[latency.speedup] = baseline[name] / row[name]
+    for latency in (DEVICE, HOST):
+        if row["implementation"] != baseline["implementation"] and baseline[latency.p50] and row[latency.p50]:
+            values[latency.speedup] = baseline[latency.p50] / row[latency.p50]
     return values
 
 

@@ -42,8 +42,6 @@ class Merged(Value):
 
 
 class _Source(Value):
-    """A file that may be merged."""
-
     file: RunFile
     rows: int
     size: int

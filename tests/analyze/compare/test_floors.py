@@ -13,8 +13,8 @@ TRUE = 1.96 * np.sqrt(2) * SPREAD
 RUNS = 20
 
 
-def past(count: int = 500, runs: int = RUNS) -> Floats:
-    return np.random.default_rng(0).normal(0, SPREAD, (count, runs))
+def past(count: int = 500) -> Floats:
+    return np.random.default_rng(0).normal(0, SPREAD, (count, RUNS))
 
 
 def kinds(like: Floats) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":

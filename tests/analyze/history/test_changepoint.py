@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.analyze.history import changepoint
-from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Flags, clean, explain, place_of_step, searched
+from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Flags, clean, place_of_step, searched
 from pairbench.stats import Floats
-from tests.builders import detect
+from tests.builders import detect, explain
 from tests.lab.detectors import noises
 
 cheap = settings(max_examples=15, deadline=None)
@@ -252,9 +252,10 @@ def by_hand(values: Floats, cut: int, before: Flags, after: Flags) -> float:
     return -0.5 * len(values) * math.log(max(variance, 1e-8)) + chance
 
 
-def sloped(seed: int, runs: int, rate: float = 0.0015, cv: float = 0.005, before: int = 30) -> Floats:
-    level = noises.null("development", "iid", cv, seed, 100)
-    sloped: Floats = (level + rate * np.clip(np.arange(100) - before + 1, 0, None))[: before + runs]
+def sloped(seed: int, runs: int, rate: float = 0.0015) -> Floats:
+    """Return a series that rises from run 30 on."""
+    level = noises.null("development", "iid", 0.005, seed, 100)
+    sloped: Floats = (level + rate * np.clip(np.arange(100) - 29, 0, None))[: 30 + runs]
     return sloped
 
 

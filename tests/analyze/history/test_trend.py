@@ -35,12 +35,8 @@ def runs(
     return records
 
 
-def new_source(since: int, implementation: str = "fused") -> Vary:
-    def vary(day: int, record: Record) -> Record:
-        changed = day >= since and record.implementation == implementation
-        return replace(record, implementation_hash="new") if changed else record
-
-    return vary
+def new_source(day: int, record: Record) -> Record:
+    return replace(record, implementation_hash="new") if day >= 20 and record.implementation == "fused" else record
 
 
 def new_driver(since: int) -> Vary:
@@ -62,7 +58,7 @@ def test_nothing_moved() -> None:
 
 
 def test_a_variant_that_moved_alone_is_the_code() -> None:
-    trend = make_trend(runs(40, {20: {"fused": 1.05}}, new_source(20)), FUSED)
+    trend = make_trend(runs(40, {20: {"fused": 1.05}}, new_source), FUSED)
     (move,) = trend.moves
     assert (move.before, move.index) == (19, 20)
     assert [trend.points[place].record.commit for place in (move.before, move.index)] == [sha(24 * 19), sha(24 * 20)]
@@ -204,7 +200,7 @@ def test_another_gpu_of_the_model_is_a_level_of_its_own_and_never_the_code() -> 
     """The source changes along and the control stays, which would be the code on one GPU."""
 
     def vary(day: int, record: Record) -> Record:
-        changed = new_source(20)(day, record)
+        changed = new_source(day, record)
         return replace(changed, device_uuid="GPU-1") if day >= 20 else changed
 
     trend = make_trend(runs(40, {20: {"fused": 1.06}}, vary), FUSED)
@@ -216,7 +212,7 @@ def test_another_gpu_of_the_model_is_a_level_of_its_own_and_never_the_code() -> 
 
 def test_several_gpus_at_once_and_unnamed_ones_are_no_other_gpu() -> None:
     """As `run --device all` has them on one host: a move on all of them is a move."""
-    one = runs(40, {20: {"fused": 1.06}}, new_source(20))
+    one = runs(40, {20: {"fused": 1.06}}, new_source)
     several = [*one, *(replace(record, device_uuid="GPU-1") for record in one)]
     for records in (several, [replace(record, device_uuid=None) for record in one]):
         trend = make_trend(records, FUSED)

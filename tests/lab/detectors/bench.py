@@ -134,11 +134,9 @@ def _drifts(pool: Executor, half: str, series: int) -> Iterator[tuple[str, Rows]
 
 
 def _told(needed: list[int], rate: float) -> str:
-    """Return the median and the 90th percentile of runs, and the rise after the median; a dash for what is not found in time."""
-    middle, late = (sorted(needed)[int(len(needed) * part)] for part in (0.5, 0.9))
-    if middle > scores.SLOWLY:
-        return "-"
-    return f"{middle} / {late if late <= scores.SLOWLY else '-'}, {np.expm1(rate * middle):+.1%}"
+    """Return the delay in runs, and the rise after its median; a dash where most are not found in time."""
+    middle = sorted(needed)[len(needed) // 2]
+    return f"{_delay(needed, scores.SLOWLY)}, {np.expm1(rate * middle):+.1%}" if middle <= scores.SLOWLY else "-"
 
 
 def _harder(pool: Executor, half: str, series: int) -> dict[str, Future[Any]]:
@@ -193,11 +191,10 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}" if 0 < share < 0.1 else f"{100 * share:.0f}"
 
 
-def _delay(needed: list[int]) -> str:
+def _delay(needed: list[int], most: int = scores.PATIENCE) -> str:
     """Return the median and the 90th percentile; a dash for what is not found in time."""
-    ordered = sorted(needed)
-    ends = (ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.9)])
-    return " / ".join(str(end) if end <= scores.PATIENCE else "-" for end in ends)
+    ends = (sorted(needed)[int(len(needed) * part)] for part in (0.5, 0.9))
+    return " / ".join(str(end) if end <= most else "-" for end in ends)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ The development half is for trying changes of the detector; the page is made fro
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -43,16 +44,6 @@ def sticky(size: int, cv: float, generator: Generator, *, switch: float = 0.2) -
     return cv * (2.0 * mode - 1) + cv / 2 * generator.standard_normal(size)
 
 
-def sticky_long(size: int, cv: float, generator: Generator) -> Floats:
-    """Like sticky, but with probability 0.1: a mode lasts ten runs on average."""
-    return sticky(size, cv, generator, switch=0.1)
-
-
-def ar1_strong(size: int, cv: float, generator: Generator) -> Floats:
-    """Like AR(1), but with a memory of 0.8."""
-    return ar1(size, cv, generator, memory=0.8)
-
-
 NOISES: dict[str, Callable[[int, float, Generator], Floats]] = {
     "iid": iid,
     "AR(1) 0.5": ar1,
@@ -60,8 +51,8 @@ NOISES: dict[str, Callable[[int, float, Generator], Floats]] = {
     "sticky two-mode": sticky,
 }
 HARDER: dict[str, Callable[[int, float, Generator], Floats]] = {
-    "sticky, 10 runs a mode": sticky_long,
-    "AR(1) 0.8": ar1_strong,
+    "sticky, 10 runs a mode": partial(sticky, switch=0.1),
+    "AR(1) 0.8": partial(ar1, memory=0.8),
 }
 _NUMBERS = {name: number for number, name in enumerate([*NOISES, *HARDER])}
 

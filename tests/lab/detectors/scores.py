@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pairbench.analyze.history.changepoint import explain
 from pairbench.analyze.history.trend import judge_newest
 from pairbench.model.comparison import Verdict
-from tests.builders import detect
+from tests.builders import detect, explain
 from tests.lab.detectors import noises
 from tests.lab.detectors.noises import Floats
 
@@ -41,17 +40,14 @@ def recall(find: Find, half: str, noise: str, cv: float, series: int) -> tuple[l
     return (hits / series).tolist(), elsewhere / series / len(STEPS)
 
 
-def delays(find: Find, half: str, noise: str, cv: float, series: int, step: float, before: int = 60) -> list[int]:
+def delays(find: Find, half: str, noise: str, cv: float, series: int, step: float) -> list[int]:
     """Return, for each series, how many runs of the new level were needed to find it; more than PATIENCE for never."""
     needed = []
     for number in range(series):
-        level = noises.stepped(noises.null(half, noise, cv, number, before + PATIENCE), before, step)
-        for runs in range(1, PATIENCE + 1):
-            if any(abs(run - before) <= NEAR for run in find(level[: before + runs])):
-                break
-        else:
-            runs = PATIENCE + 1
-        needed.append(runs)
+        level = noises.stepped(noises.null(half, noise, cv, number, 60 + PATIENCE), 60, step)
+        seen = (find(level[: 60 + runs]) for runs in range(1, PATIENCE + 1))
+        found = (runs for runs, places in enumerate(seen, start=1) if any(abs(place - 60) <= NEAR for place in places))
+        needed.append(next(found, PATIENCE + 1))
     return needed
 
 
@@ -85,13 +81,13 @@ def drifts(half: str, noise: str, cv: float, series: int, step: float = 0.0) -> 
     return taken / series
 
 
-def drift_delays(half: str, cv: float, series: int, rate: float, before: int = 30) -> list[int]:
+def drift_delays(half: str, cv: float, series: int, rate: float) -> list[int]:
     """Return, for each series, after how many runs of a slope it is told as a drift that goes on; SLOWLY + 1 for never."""
     needed = []
     for number in range(series):
-        level = noises.null(half, "iid", cv, number, before + SLOWLY)
-        level = level + rate * np.clip(np.arange(len(level)) - before + 1, 0, None)
-        told = (runs for runs in range(4, SLOWLY + 1) if _goes_on(level[: before + runs]))
+        level = noises.null(half, "iid", cv, number, 30 + SLOWLY)
+        level = level + rate * np.clip(np.arange(len(level)) - 29, 0, None)
+        told = (runs for runs in range(4, SLOWLY + 1) if _goes_on(level[: 30 + runs]))
         needed.append(next(told, SLOWLY + 1))
     return needed
 

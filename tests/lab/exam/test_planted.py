@@ -4,15 +4,14 @@ import ast
 
 import pytest
 
-from tests.lab.exam.bench import PLACE, PLANTED, SUITE, planted
+from tests.lab.exam.bench import PLANTED, SUITE, planted
 
 
 def test_every_change_is_put_in_and_the_suite_is_still_one() -> None:
     source = SUITE.read_text(encoding="utf-8")
     changed = planted(source)
     ast.parse(changed)
-    assert all(after in changed and before in source for before, after in PLANTED.values())
-    assert set(PLACE.values()) == set(PLANTED)
+    assert all(after in changed and before in source for _, before, after in PLANTED.values())
 
 
 def test_a_place_that_is_gone_is_said() -> None:

@@ -48,10 +48,6 @@ def _no_server() -> str:
     return "" if s3.server_command() else f"no S3 server: {s3.VARIABLE} names its command"
 
 
-def _no_mount() -> str:
-    return "" if failing.may_mount() else "making a disk takes rights of an administrator"
-
-
 _KILLS = "runs of which parent, worker, server, two of them or all are killed"
 _LOOKS = ("times read", "times listed", "sites built", "runs closed")
 _FAILING = "runs in the middle of which S3 fails, is slow, refuses or hangs"
@@ -91,6 +87,6 @@ ATTACKS: dict[str, Attack] = {
         "runs",
         5,
         lambda tries, _: failing.fail_for_space(failing.PARTS_OF_DISK[:tries]),
-        needs=_no_mount,
+        needs=lambda: "" if failing.may_mount() else "making a disk takes rights of an administrator",
     ),
 }

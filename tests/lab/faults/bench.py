@@ -208,23 +208,14 @@ def _said(text: str) -> list[str]:
 
 
 def _machine() -> str:
-    processor = next(
-        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.machine(),
-    )
+    from pairbench.execute.worker.devices import cpu_name
+
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "pyarrow", "hypothesis"))
     date = time.strftime("%d %B %Y").lstrip("0")
     return (
-        f"{date}: {os.cpu_count()} cores of {processor}, {platform.system()} {platform.release()}, "
+        f"{date}: {os.cpu_count()} cores of {cpu_name()}, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}, {versions}; `{' '.join(['python -m tests.lab.faults.bench', *sys.argv[1:]])}`"
     )
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
 
 
 def _say(text: str, *, error: bool = False) -> None:

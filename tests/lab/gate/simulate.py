@@ -17,7 +17,7 @@ from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate
 from pairbench.analyze.compare.floors import noise as floor_of
 from pairbench.analyze.compare.latency import with_relative
 from pairbench.analyze.compare.rounds import Bools, Floats, Ints, Runs
-from pairbench.model.comparison import DEFAULT, Policy
+from pairbench.model.comparison import DEFAULT
 
 SERIES = 500
 ROUNDS = 3
@@ -207,44 +207,39 @@ class Quiet:
 
 
 def judge(
-    bench: Bench,
-    reference: Side,
-    current: Side,
-    floors: tuple[Floats, Floats],
-    policy: Policy,
-    *,
-    relative: bool = True,
+    bench: Bench, reference: Side, current: Side, floors: tuple[Floats, Floats], *, relative: bool = True
 ) -> list[Verdicts]:
     """Return the verdicts of medians and 95th percentiles."""
 
     def effects(runs: Runs, floor: Floats, null: Bools) -> Effects:
         past = np.full(len(bench.latency_ns), float(PAST_RUNS))
         one_group = np.zeros(len(past), dtype=np.int64)
-        return estimate(runs, groups=one_group, null=null, floor=floor, floor_runs=past, policy=policy)
+        return estimate(runs, groups=one_group, null=null, floor=floor, floor_runs=past, policy=DEFAULT)
 
     own = [
         effects(runs_of(bench, before, now), floor, bench.null)
         for before, now, floor in ((reference.p50, current.p50, floors[0]), (reference.p95, current.p95, floors[1]))
     ]
-    p50, p95 = decide(own, list(floors), policy)
+    p50, p95 = decide(own, list(floors))
     if relative:
         sides = [side.p50 - side.p50[bench.baseline_of] for side in (reference, current)]
         of_pairs = effects(runs_of(bench, *sides, chosen=~bench.null), floors[0], np.zeros_like(bench.null))
-        p50 = with_relative(own[0], p50, of_pairs, floors[0], policy)
+        p50 = with_relative(own[0], p50, of_pairs, floors[0], DEFAULT)
     return [p50, p95]
 
 
-def quiet(setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAULT) -> Quiet:
+def quiet(setting: Setting, comparisons: int, seed: int) -> Quiet:
     """Compare identical sides many times."""
     rng = np.random.default_rng(seed)
     with_alarm = 0
     same: Counter[str] = Counter()
     series: Counter[str] = Counter()
     for _ in range(comparisons):
-        bench, spread, floors = _start(setting, rng)
+        bench = make_bench(rng, setting.series, alike=setting.alike)
+        spread, floors = _noise_of(setting, bench, rng)
         reference = draw(bench, setting.noise, spread, rng, runs=setting.reference_runs)
         current = draw(bench, setting.noise, spread, rng, runs=1)
-        p50, p95 = judge(bench, reference, current, floors, policy, relative=setting.relative)
+        p50, p95 = judge(bench, reference, current, floors, relative=setting.relative)
         with_alarm += bool((p50.slower | p50.faster | p95.slower | p95.faster).any())
         labels = label(bench)
         same.update(labels[p50.same].tolist())
@@ -252,9 +247,7 @@ def quiet(setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAUL
     return Quiet(with_alarm=with_alarm, same=same, series=series)
 
 
-def caught(
-    setting: Setting, comparisons: int, seed: int, policy: Policy = DEFAULT
-) -> dict[tuple[str, float], Counter[str]]:
+def caught(setting: Setting, comparisons: int, seed: int) -> dict[tuple[str, float], Counter[str]]:
     """Slow single variants among series that did not change, and count what is said of them.
 
     In each comparison every mark has one slowed series for each effect: few, so that the many others set the bar.
@@ -271,7 +264,7 @@ def caught(
             for values in (current.p50, current.p95):
                 values[list(places)] += np.log1p(effect)
                 values[of_cases] += setting.machine
-            verdicts = judge(bench, reference, current, floors, policy, relative=setting.relative)
+            verdicts = judge(bench, reference, current, floors, relative=setting.relative)
             for mark, place in zip(MARKS, places, strict=True):
                 found[mark, effect][_word(verdicts[0], place)] += 1
     return found
@@ -293,11 +286,6 @@ def _placed(bench: Bench, rng: np.random.Generator) -> tuple[Bench, Sequence[int
     for place in places:
         latency[place - 1] = latency[place] * np.exp(rng.uniform(0, QUICKER))
     return Bench(latency_ns=latency, null=bench.null), places
-
-
-def _start(setting: Setting, rng: np.random.Generator) -> tuple[Bench, Floats, tuple[Floats, Floats]]:
-    bench = make_bench(rng, setting.series, alike=setting.alike)
-    return bench, *_noise_of(setting, bench, rng)
 
 
 def _noise_of(setting: Setting, bench: Bench, rng: np.random.Generator) -> tuple[Floats, tuple[Floats, Floats]]:

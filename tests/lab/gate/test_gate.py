@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pairbench.analyze.compare.runs import compare
-from pairbench.model.comparison import DEFAULT, GateOutcome, Verdict
+from pairbench.model.comparison import GateOutcome, Verdict
 from pairbench.model.record import Record
 from tests.builders import make_run
 from tests.lab.gate import bench
@@ -82,7 +82,7 @@ def test_comparisons_of_records_are_those_of_the_benchmark() -> None:
     sides[1].p50[longest : longest + OF_CASE] += bench.FASTER
     sides[1].p50[longest + 1] += 0.019
     nothing = np.full(30, math.nan)
-    p50, _ = judge(small, sides[0], sides[1], (nothing, nothing), DEFAULT)
+    p50, _ = judge(small, sides[0], sides[1], (nothing, nothing))
     changes = compare(*(_records(small, side, first) for side, first in zip(sides, (0, 3), strict=True)))
     for index, change in enumerate(changes):
         expected = {Verdict.SLOWER: p50.slower[index], Verdict.FASTER: p50.faster[index], Verdict.SAME: p50.same[index]}

@@ -20,17 +20,15 @@ CV = 0.003  # spread of a round's median, between processes
 TAIL_CV = 0.01
 
 
-def write_store(
-    folder: Path, *, runs: int, series: int, slower: Mapping[int, float] | None = None, seed: int = 0
-) -> Iterator[int]:
+def write_store(folder: Path, *, runs: int, series: int, slower: Mapping[int, float]) -> Iterator[int]:
     """Write runs of one device model, eight hours apart or what two years have room for, and yield each one's number."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     table = to_table(_first(series), Record)
     levels = np.asarray(table["call_p50_ns"].to_numpy(zero_copy_only=False))
     factor = 1.0
     apart = min(dt.timedelta(hours=8), dt.timedelta(days=730) / runs)  # a run of the future would be none to compare
     for number in range(runs):
-        factor *= (slower or {}).get(number, 1.0)
+        factor *= slower.get(number, 1.0)
         started = FIRST + apart * number
         run_id = f"{started:%Y%m%dT%H%M%S}-{sha(number)[:6]}"
         now = levels.copy()

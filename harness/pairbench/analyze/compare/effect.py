@@ -78,8 +78,7 @@ def excess(z: Floats, freedom: Floats, log_latency: Floats, null: Bools, guess: 
         # That of a sample is shorter than that of its distribution: simulated, 16 to 200 normal values.
         factors.append(max(1.0, (shortest / expected * (1 + 1 / np.sqrt(len(band)))) ** 2))
         places.append(float(np.mean(log_latency[band])))
-    found: Floats = np.interp(log_latency, places, factors)
-    return found
+    return np.asarray(np.interp(log_latency, places, factors))
 
 
 def _fences(values: Floats) -> tuple[float, float]:
@@ -95,8 +94,7 @@ def _smooth(x: Floats, y: Floats) -> Pair:
 
     def mean(values: Floats) -> Floats:
         total = np.concatenate([[0.0], np.cumsum(values)])
-        window: Floats = (total[start + width] - total[start]) / width
-        return window
+        return np.asarray((total[start + width] - total[start]) / width)
 
     mean_x, mean_y = mean(x), mean(y)
     spread = mean(x * x) - mean_x**2
@@ -227,8 +225,7 @@ def _effects(change: Floats, total: Floats, freedom: Floats, known: Bools) -> Ef
 
 def minimum_effects(floor: Floats, policy: Policy) -> Floats:
     """Return the smallest relative change that counts in each series: the policy's, and at least twice the noise floor."""
-    effects: Floats = np.maximum(policy.minimum_effect, np.nan_to_num(2 * np.expm1(floor)))
-    return effects
+    return np.asarray(np.maximum(policy.minimum_effect, np.nan_to_num(2 * np.expm1(floor))))
 
 
 def minimum_effect(floor: Floor | None) -> float:
@@ -236,8 +233,7 @@ def minimum_effect(floor: Floor | None) -> float:
 
 
 def _adjusted(p_values: Floats) -> Floats:
-    """Return p-values adjusted for their number (Benjamini and Hochberg 1995)."""
-    # `scipy.stats.false_discovery_control` gives the same, and takes a second to import.
+    # As `scipy.stats.false_discovery_control` does (Benjamini and Hochberg 1995), which takes a second to import.
     falling = np.argsort(-p_values)
     ranks = np.arange(len(p_values), 0, -1)
     adjusted = np.empty_like(p_values)

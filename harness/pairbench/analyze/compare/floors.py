@@ -151,5 +151,4 @@ def calibrate_from(runs: Sequence[Sequence[Record]]) -> Calibrated:
 
 
 def _median_of_three(values: Floats) -> Floats:
-    medians: Floats = np.median(np.stack([values[:, :-2], values[:, 1:-1], values[:, 2:]]), axis=0)
-    return medians
+    return np.median(np.stack([values[:, :-2], values[:, 1:-1], values[:, 2:]]), axis=0)

@@ -38,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pairbench.analyze.history.drift import Cuts, Slope, likelihoods_of, slope_beside
+from pairbench.analyze.history.drift import Cuts, likelihoods_of, slope_beside
 from pairbench.model.plain import Value
 from pairbench.stats import Floats, row_medians
 
@@ -110,8 +110,7 @@ def _sequence(before: Flags, after: Flags, rises: Floats, high: Floats) -> Float
     lower = len(before) - 1 - upper
     counts = np.array([rises, lower - rises, falls, upper - falls, lower, upper])
     terms = counts * np.log(np.maximum(counts, 1))
-    chain: Floats = terms[:4].sum(axis=0) - terms[4:].sum(axis=0) - math.log(2)
-    return chain
+    return np.asarray(terms[:4].sum(axis=0) - terms[4:].sum(axis=0) - math.log(2))
 
 
 MIN_RUNS = 4
@@ -171,7 +170,9 @@ class Found(NamedTuple):
     proposals: Sequence[Cuts]
 
     def explained(self, floor: float | None, breaks: Collection[int]) -> tuple[tuple[Changepoint, ...], Drift | None]:
-        """Return the changepoints and the drift, as `explain` does."""
+        """Return the changepoints of the series in order of runs, the clearest 50 at most, and the drift beside them, None where there is none."""
+        # `floor` is how far two runs of the same code differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from the series
+        # alone. `breaks` are places at which something else is known to have changed, such as the driver: a changepoint that could as well lie there is put there.
         if floor is not None and not 0 <= floor < math.inf:
             raise ValueError(f"floor is {floor}, expected numbers from 0 up")
         if len(self.cleaned) < 2 * MIN_RUNS:
@@ -179,7 +180,7 @@ class Found(NamedTuple):
         weigh, places = _Weigh(self.cleaned, floor, self.smallest), self.places
         cuts = weigh.placed(weigh.best(self.proposals))
         drift, known = None, np.searchsorted(places, sorted(breaks)).tolist()
-        if slope := weigh.slope(cuts, known):
+        if slope := slope_beside(self.cleaned, cuts, known, self.smallest, weigh.penalty, weigh.least):
             line = np.zeros(self.size)
             line[places] = slope.line(len(places))
             drift = Drift(index=int(places[slope.start]), last=int(places[slope.stop - 1]), rate=slope.rate, line=line)
@@ -190,21 +191,10 @@ class Found(NamedTuple):
         return tuple(steps), drift
 
 
-def explain(
-    levels: ArrayLike, *, floor: float | None = None, minimum_effect: float = 0.02, breaks: Collection[int] = ()
-) -> tuple[tuple[Changepoint, ...], Drift | None]:
-    """Return the changepoints of a series in order of runs, the clearest 50 at most, and the drift beside them, None where there is none.
-
-    `levels` has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `floor` is how far two runs of the same code
-    differ in 95 % of cases, in log units: the noise is never taken for smaller, and None takes it from the series alone. `minimum_effect` is the smallest change that
-    counts, up or down; 0.02 is 2 %. `breaks` are places at which something else is known to have changed, such as the driver: a changepoint that could as well lie
-    there is put there.
-    """
-    return searched([levels], minimum_effect=minimum_effect)[0].explained(floor, breaks)
-
-
 def searched(several: Iterable[ArrayLike], *, minimum_effect: float = 0.02) -> list[Found]:
     """Search several series together, which takes a third of the time of one after the other, and finds the same."""
+    # Each has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `minimum_effect` is the smallest change that
+    # counts, up or down; 0.02 is 2 %.
     if minimum_effect < 0:
         raise ValueError(f"minimum_effect is {minimum_effect}, expected numbers from 0 up")
     smallest = math.log1p(minimum_effect)
@@ -315,9 +305,9 @@ class _Weigh:
     def __init__(self, values: Floats, floor: float | None, smallest: float) -> None:
         self._values = values
         self._total = [0.0, *np.cumsum(values).tolist()]
-        self._least = max((floor or 0.0) * FLOOR_TO_SIGMA, _FINEST) ** 2
+        self.least = max((floor or 0.0) * FLOOR_TO_SIGMA, _FINEST) ** 2
         self._smallest = smallest
-        self._penalty = _PENALTY + math.log(len(values))
+        self.penalty = _PENALTY + math.log(len(values))
 
     def levels(self, cuts: Sequence[int]) -> list[float]:
         total, spans = self._total, itertools.pairwise((0, *cuts, len(self._values)))
@@ -325,15 +315,12 @@ class _Weigh:
 
     def scores(self, *sets: Sequence[int]) -> list[float]:
         """Return profile log-likelihoods less the penalty: levels, memory and size of the noise fitted to each set of cuts."""
-        likelihoods = likelihoods_of(self._values, sets, self._least).tolist()
-        return [one - self._penalty * len(cuts) for one, cuts in zip(likelihoods, sets, strict=True)]
-
-    def slope(self, cuts: tuple[int, ...], known: Collection[int]) -> Slope | None:
-        return slope_beside(self._values, cuts, known, self._smallest, self._penalty, self._least)
+        likelihoods = likelihoods_of(self._values, sets, self.least).tolist()
+        return [one - self.penalty * len(cuts) for one, cuts in zip(likelihoods, sets, strict=True)]
 
     def gains(self, cuts: Cuts) -> list[float]:
         own, *fewer = self.scores(cuts, *(cuts[:at] + cuts[at + 1 :] for at in range(len(cuts)))) if cuts else [0.0]
-        return [own - one + self._penalty for one in fewer]
+        return [own - one + self.penalty for one in fewer]
 
     def best(self, proposals: Sequence[Cuts]) -> Cuts:
         """Return the set of cuts whose likelihood, less the penalty of its cuts, is highest; () is always in the race."""
@@ -345,8 +332,8 @@ class _Weigh:
         for number, cut in enumerate(cuts):
             start, end = (0, *cuts)[number], (*cuts, len(self._values))[number + 1]
             around = self._values[start:end]
-            plain = float(likelihoods_of(around, [[cut - start]], self._least)[0])
-            moved = start + place_of_step(around, cut - start, plain=plain, least=self._least, shortest=MIN_RUNS)
+            plain = float(likelihoods_of(around, [[cut - start]], self.least)[0])
+            moved = start + place_of_step(around, cut - start, plain=plain, least=self.least, shortest=MIN_RUNS)
             way = (*cuts[:number], moved, *cuts[number + 1 :])
             # Levels are means, and modes need not be as frequent in both: a step stays one that counts.
             if min(abs(after - before) for before, after in itertools.pairwise(self.levels(way))) >= self._smallest:

@@ -68,8 +68,7 @@ def without_levels(values: Floats, cuts: Sequence[int]) -> Floats:
     """Return what is left of values when the mean of each level is taken off."""
     ends = np.array([0, *cuts, len(values)])
     lengths = ends[1:] - ends[:-1]
-    left: Floats = values - (np.add.reduceat(values, ends[:-1]) / lengths).repeat(lengths)
-    return left
+    return np.asarray(values - (np.add.reduceat(values, ends[:-1]) / lengths).repeat(lengths))
 
 
 def slope_beside(

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from pairbench.analyze.compare.attribute import era_changes, outcome_of_move
-from pairbench.analyze.compare.exact import AcceptedLevel, failing_since
-from pairbench.analyze.compare.exact import bad as is_bad
+from pairbench.analyze.compare.exact import AcceptedLevel, bad, failing_since
 from pairbench.analyze.compare.rounds import latency_of_runs
 from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, Found, clean, finite, searched
 from pairbench.analyze.history.moves import (
@@ -70,7 +69,7 @@ class _Tail(Value):
 def judge_newest(
     levels: ArrayLike, changepoints: Sequence[Changepoint], *, floor: float | None = None, minimum_effect: float = 0.02
 ) -> NewestRuns:
-    """Say whether the newest run, or the newest two or three, lie on the current level, by the changepoints that `explain` finds."""
+    """Say whether the newest run, or the newest two or three, lie on the current level, by the changepoints of the series."""
     # Slower and faster mean: at least the minimum effect away, beyond what noise explains, and with (nearly) no earlier place where as many
     # neighbouring runs were all as far off to that side, so that one more spike, or the other of two modes, is not news. Same means: the 95 % interval of
     # the shift lies within the minimum effect. On a level that began at a changepoint less than seven runs ago, the answer is the changepoint's.
@@ -173,7 +172,7 @@ def latest(
     index = len(points) - 1
     if math.isnan(points.p50[index]):
         record = points[index].record
-        failed = list(itertools.takewhile(lambda point: is_bad(point.record), reversed(points)))
+        failed = list(itertools.takewhile(lambda point: bad(point.record), reversed(points)))
         since = f"; {failing_since(failed[-1].record)}" if len(failed) > 1 else ""
         return Latest(
             index=index,
