@@ -38,7 +38,7 @@ from pairbench.site.overview import breakdowns, compare, overview, run, runs
 from pairbench.site.paths import File, OperatorFacts, RunFacts, head_of
 from pairbench.site.payload import packed
 from pairbench.site.programs import badges, index_json
-from pairbench.site.templates import environment, render
+from pairbench.site.templates import render
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation, existing, fingerprint, put_file, read_file
@@ -214,14 +214,13 @@ def build_site(config: Config, options: SiteOptions) -> Written:
 
 def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iterator[File]:
     """Yield every file of the site; the sums over all operators are known, and so written, after them."""
-    templates = environment(catalogue_folder("dashboards") / "templates")
 
     def of_operator(part: Part[OperatorFacts]) -> Any:
-        files = operator(templates, part.site, part.facts, figures=options.figures)
+        files = operator(part.site, part.facts, figures=options.figures)
         return part.name, part.inputs, part.facts.contribution, tuple(map(_short, files))
 
     def of_run(part: Part[RunFacts]) -> Any:
-        return part.name, part.inputs, (), tuple(map(_short, run(templates, part.site, part.facts)))
+        return part.name, part.inputs, (), tuple(map(_short, run(part.site, part.facts)))
 
     for made in reading.operators(cache.find, of_operator, _in_processes):
         yield from cache.put(*made)
@@ -309,16 +308,14 @@ def _files(
     facts: SiteFacts, verdicts: Mapping[RunKey, RunVerdicts], kept: tuple[KeptBreakdown, ...], address: str | None
 ) -> Iterator[File]:
     """Yield the files that are of no single operator or run."""
-    folder = catalogue_folder("dashboards")
-    templates = environment(folder / "templates")
-    yield from assets(folder / "assets")
-    yield overview(templates, facts)
-    yield regressions(templates, facts)
-    yield compare(templates, facts)
-    yield runs(templates, facts, verdicts)
+    yield from assets(catalogue_folder("dashboards") / "assets")
+    yield overview(facts)
+    yield regressions(facts)
+    yield compare(facts)
+    yield runs(facts, verdicts)
     if facts.several_gpus:
-        yield render(templates, "gpus.html.j2", paths.GPUS, facts)
-    yield from breakdowns(templates, facts, kept)
+        yield render(paths.GPUS, facts)
+    yield from breakdowns(facts, kept)
     yield index_json(facts)
     yield feed(facts, address=address)
     yield from badges(facts)

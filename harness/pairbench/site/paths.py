@@ -111,7 +111,6 @@ def figure(kind: str, device_name: str, suite: str, operator: str, suffix: str) 
 
 
 def relative(page: str, target: str) -> str:
-    """Return how a page names another file of the site."""
     return "../" * page.count("/") + target
 
 
