@@ -1,7 +1,4 @@
-"""The page model: headings, lines, lists and tables, written as Markdown, for a terminal and as HTML of a notebook.
-
-Each page is one sequence of blocks. Where a format needs what another has no room for, the block says so.
-"""
+"""The page model: headings, lines, lists and tables, written as Markdown, for a terminal and as HTML of a notebook."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

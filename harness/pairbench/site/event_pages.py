@@ -1,7 +1,4 @@
-"""Events for readers: their page, the Atom feed (RFC 4287), and the table of the verb `triage`, which sets their states.
-
-Pages put the parts of an event's line side by side, so that nothing has to be cut out of the middle of a sentence.
-"""
+"""Events for readers: their page, the Atom feed (RFC 4287), and the table of the verb `triage`, which sets their states."""
 
 import datetime as dt
 import math
