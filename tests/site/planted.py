@@ -37,7 +37,6 @@ SUITE = "suites/norm.py"
 
 
 def run_number(day: int, device: str = H200) -> int:
-    """Return the number of a run by its day: what `run_id_of` and `sha` are of."""
     return 24 * day + (device == H100)
 
 

@@ -92,12 +92,10 @@ def accept(store: Path, records: Iterable[Record], case: str, reason: str) -> No
 
 
 def single(store: Path) -> None:
-    """Write a store of one run."""
     _write(store, whole(make_run(0)), samples=True)
 
 
 def failures(store: Path) -> None:
-    """Write a store of two runs in which nothing worked."""
     for day in range(2):
         _write(store, [_never_ran(record) for record in make_run(24 * day)])
 

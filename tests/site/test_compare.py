@@ -23,7 +23,6 @@ BEFORE = run_id_of(24 * (RUNS - 2))
 
 
 def key(run_id: str, device: str = DEVICE) -> str:
-    """Return what a run is called in the page's address."""
     return paths.run_key(run_id, device)
 
 

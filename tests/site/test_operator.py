@@ -40,7 +40,6 @@ def row(page: Page, tokens: int, implementation: str) -> Locator:
 
 
 def chosen(page: Page) -> str:
-    """Return which series the controls name."""
     case = page.get_by_role("combobox", name="Case").locator("option:checked").inner_text()
     return f"{case} {page.locator('#choose').get_by_role('combobox', name='Implementation').locator('option:checked').inner_text()}"
 

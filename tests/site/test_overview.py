@@ -116,7 +116,6 @@ def test_a_column_sorts_both_ways(look: Opener) -> None:
 
 
 def narrowed(page: Page) -> list[str]:
-    """Filter and sort by hand, and return the operators in the order shown."""
     page.get_by_role("searchbox", name="Text").fill("norm.py")
     page.get_by_role("combobox", name="Dtype").select_option("float32")
     head(page, "Operator").get_by_role("button").click()

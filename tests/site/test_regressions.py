@@ -29,7 +29,6 @@ def events(eventful: Site) -> list[dict[str, Any]]:
 
 
 def event(page: Page, operator: str) -> Locator:
-    """Return the event of an operator: its row and what it unfolds."""
     return page.locator("tbody[data-item]").filter(has_text=operator)
 
 

@@ -298,7 +298,3 @@ def test_compiled_templates_are_kept_beside_them_where_that_is_possible(tmp_path
         assert (folder / "__pycache__").is_dir() == is_kept
         (folder / "page.html.j2").write_text("new")
         assert environment.__wrapped__(folder).get_template("page.html.j2").render() == "new"
-
-
-def test_a_build_gives_the_same_bytes_again() -> None:
-    assert build(made.site(), [made.run()]) == build(made.site(), [made.run()])
