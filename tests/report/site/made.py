@@ -115,8 +115,10 @@ def event(number: int = 1, **changes: Any) -> Event:
     return replace(made, **changes)
 
 
-def series_facts(of: Series | None = None, *, level: float = 100_000.0, **changes: Any) -> SeriesFacts:
-    """Return the newest record of a series: measured, at a median latency in ns."""
+def series_facts(
+    of: Series | None = None, *, level: float = 100_000.0, reach: float = 0.01, **changes: Any
+) -> SeriesFacts:
+    """Return the newest record of a series: measured, at a median latency in ns; `reach` is that of the speedup's interval."""
     of = of or series()
     variant = of.implementation != "baseline"
     numbers = {
@@ -141,7 +143,8 @@ def series_facts(of: Series | None = None, *, level: float = 100_000.0, **change
         "remeasured_blocks": 0,
     }
     if variant:
-        numbers |= {"speedup": 2e5 / level, "speedup_low": 1.98e5 / level, "speedup_high": 2.02e5 / level}
+        ends = {"speedup": 2e5, "speedup_low": 2e5 * (1 - reach), "speedup_high": 2e5 * (1 + reach)}
+        numbers |= {name: value / level for name, value in ends.items()}
     made = SeriesFacts(
         series=of,
         role="variant" if variant else "baseline",
