@@ -236,7 +236,7 @@ _inherited: list[Callable[[], Any]] = []  # the jobs of a process that was forke
 
 def _in_processes(jobs: Jobs) -> Iterator[Any]:
     """Yield what each job returns, in order; they are done in as many forked processes as there are cores."""
-    # A fork inherits the store's columns and the templates.
+    # A fork inherits the store's columns.
     if (number := min(_cores(), len(jobs), _MOST)) < 2:
         yield from one_by_one(jobs)
         return

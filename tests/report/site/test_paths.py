@@ -38,11 +38,6 @@ def test_runs_that_differ_in_case_or_device_have_pages_of_their_own() -> None:
     assert len({paths.run_page(*run) for run in runs}) == len(runs)
 
 
-def test_relative() -> None:
-    assert paths.relative("index.html", "runs/a.html") == "runs/a.html"
-    assert paths.relative("runs/a.html", "index.html") == "../index.html"
-
-
 @given(names)
 def test_an_anchor_is_one_word(text: str) -> None:
     # An equals sign would be read as the state of a page.
