@@ -4,7 +4,6 @@ In a folder only what changed is written, and what is gone from the site is remo
 which no page lacks its data.
 """
 
-import contextlib
 import datetime as dt
 import functools
 import hashlib
@@ -244,7 +243,7 @@ def _in_processes(jobs: Jobs) -> Iterator[Any]:
     pool = ProcessPoolExecutor(number, fork, initializer=_inherited.extend, initargs=(jobs,))
     done = 0
     try:
-        with _without_warning():
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of the threads of pyarrow
             made = pool.map(_call, range(len(jobs)))
         for one in made:
             yield one
@@ -267,7 +266,7 @@ def _begin(work: Callable[[], Any]) -> Callable[[], Any]:
     fork = multiprocessing.get_context("fork")
     found, to = fork.Pipe(duplex=False)
     process = fork.Process(target=lambda: to.send(work()), daemon=True)
-    with _without_warning():
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of the threads of pyarrow
         process.start()
     to.close()
 
@@ -280,13 +279,6 @@ def _begin(work: Callable[[], Any]) -> Callable[[], Any]:
             process.join()
 
     return wait
-
-
-@contextlib.contextmanager
-def _without_warning() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # by pyarrow
-        yield
 
 
 def _call(place: int) -> Any:
