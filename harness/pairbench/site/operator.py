@@ -135,8 +135,8 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
 
 def operator(facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False) -> Iterator[File]:
     key = (operator.device_name, operator.suite, operator.operator)
-    page, data = paths.operator_page(*key), paths.operator_data(*key)
-    name = data.removesuffix(".js")
+    page = paths.operator_page(*key)
+    data, name = paths.data_of(page), page.removesuffix(".html")
     speedups = operator_charts.speedup_chart(operator.series)
     roofline = operator_charts.roofline_chart(operator.series, operator.ceilings)
     known = any(point.state != "none" for point in speedups.points)

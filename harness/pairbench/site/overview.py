@@ -208,6 +208,8 @@ def runs(facts: SiteFacts, verdicts: Mapping[tuple[str, str], RunVerdicts]) -> F
 def run(facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     """Return the page of a run, and the script with its numbers, which `compare` loads too."""
     key, verdicts = (one.head.run_id, one.head.device_name), one.verdicts
+    path = paths.run_page(*key)
+    source, name = paths.data_of(path), path.removesuffix(".html")
     references = list(verdicts.references) if verdicts else []
     added: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = {}
     for new in verdicts.new if verdicts else ():
@@ -219,7 +221,7 @@ def run(facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     ranks = {status: rank - len(_BAD) for rank, status in enumerate(_BAD)}
     troubled.sort(key=lambda one: (ranks.get(one.status, 0), one.series.suite, one.series.case))
     page = render(
-        paths.run_page(*key),
+        path,
         facts,
         "run.html.j2",
         there=one.pages,
@@ -229,8 +231,8 @@ def run(facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         troubles=len(troubled),
         operators=[(*name, number) for name, number in sorted(operators.items())],
         beside=beside_result(one.series),
-        data=data_name(*key),
-        source=paths.run_data(*key),
+        data=name,
+        source=source,
         ends=dict.fromkeys([*references[:1], *references[-1:]]),
         added=added,
         most=_CASES,
@@ -239,7 +241,7 @@ def run(facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
     payload = run_payload(one, facts.beside.get(key))
-    return page, File(path=paths.run_data(*key), content=script(data_name(*key), payload))
+    return page, File(path=source, content=script(name, payload))
 
 
 def compare(facts: SiteFacts) -> File:
@@ -253,13 +255,7 @@ def compare(facts: SiteFacts) -> File:
         devices=devices,
         beside=facts.beside,
         comparable=len(facts.runs) > 1,
-        data_name=data_name,
-        source=paths.run_data,
     )
-
-
-def data_name(run_id: str, device_name: str) -> str:
-    return paths.run_data(run_id, device_name).removesuffix(".js")
 
 
 _COLOURS = 8  # number of parts with a colour of their own; the rest of a bar is one part

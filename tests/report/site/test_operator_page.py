@@ -33,7 +33,7 @@ def values(page: Page, tag: str, name: str) -> list[str]:
 def pages(facts: SiteFacts, operator: OperatorFacts) -> tuple[Page, dict[str, Any]]:
     page, data, *_ = operator_page.operator(facts, operator)
     key = (operator.device_name, operator.suite, operator.operator)
-    assert (page.path, data.path) == (paths.operator_page(*key), paths.operator_data(*key))
+    assert (page.path, data.path) == (paths.operator_page(*key), paths.data_of(page.path))
     return read(page), payload_of(data.content)
 
 
@@ -91,8 +91,8 @@ def test_what_the_page_loads_lies_beside_it(page: Page, operator: OperatorFacts)
     ours = {source.removeprefix("../assets/") for source in scripts if source.startswith("../assets/")}
     assert ours - {"plotly.packed.js"} <= {file.name for file in ASSETS.iterdir()}
     key = (operator.device_name, operator.suite, operator.operator)
-    assert f"../{paths.operator_data(*key)}" in scripts
-    assert values(page, "div", "data-name") == [paths.operator_data(*key).removesuffix(".js")]
+    assert f"../{paths.data_of(paths.operator_page(*key))}" in scripts
+    assert values(page, "div", "data-name") == [paths.operator_page(*key).removesuffix(".html")]
     assert not [link for link in [*scripts, *values(page, "link", "href")] if "//" in link]
 
 

@@ -60,7 +60,8 @@ def test_every_link_leads_to_a_file_of_the_site(name: str) -> None:
     # What others write: see operator_page, twins and feed.
     there = {file.path for file in [*files_of(name), *ASSETS]} | {"index.json", "feed.xml"}
     for head in [*facts.runs, *made.site().runs]:
-        there |= {place(head.run_id, head.device_name) for place in (paths.run_page, paths.run_data)}
+        path = paths.run_page(head.run_id, head.device_name)
+        there |= {path, paths.data_of(path)}
     there |= {paths.operator_page(row.device_name, row.suite, row.operator) for row in facts.rows}
     for page in pages_of(name):
         ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]

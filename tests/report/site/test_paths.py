@@ -16,10 +16,9 @@ names = st.text() | st.sampled_from(made.HOSTILE)
 
 @given(names, names, names)
 def test_no_name_leaves_its_folder(device: str, suite: str, operator: str) -> None:
-    for place in (paths.operator_page, paths.operator_data, paths.badge):
-        assert FILE.fullmatch(place(device, suite, operator))
-    for place_of in (paths.run_page, paths.run_data):
-        assert FILE.fullmatch(place_of(operator, device))
+    pages = [paths.operator_page(device, suite, operator), paths.run_page(operator, device)]
+    for path in (*pages, *map(paths.data_of, pages), paths.badge(device, suite, operator)):
+        assert FILE.fullmatch(path)
 
 
 @given(st.tuples(names, names, names), st.tuples(names, names, names))
