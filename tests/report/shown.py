@@ -68,7 +68,6 @@ def variant(name: str, speedup: float = 2.0, **changes: Any) -> Record:
 
 
 def ended(name: str, status: str, reason: str, **changes: Any) -> Record:
-    """Return the record of an implementation that was not measured."""
     fate = {"role": "variant", "implementation": name, "status": status, "reason": reason}
     return baseline(**{**NOTHING, **fate, **changes})
 

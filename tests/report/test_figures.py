@@ -110,10 +110,7 @@ CEILINGS = {"copy_gbps": 4000.0, "bfloat16_tflops": 800.0}
 
 
 def variant(name: str, level: float, reach: float = 0.01, case: str = made.CASE) -> SeriesFacts:
-    facts = made.series_facts(made.series(case, name), level=level)
-    speedup = 2e5 / level
-    ends = {"speedup_low": speedup * (1 - reach), "speedup_high": speedup * (1 + reach)}
-    return replace(facts, numbers={**facts.numbers, **ends})
+    return made.series_facts(made.series(case, name), level=level, reach=reach)
 
 
 def series() -> list[SeriesFacts]:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.report import units
+from pairbench.stats import Interval
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,7 @@ def test_changes(ratio: float | None, text: str) -> None:
 
 
 def test_ranges_of_changes_need_both_ends_and_an_axis_has_one_unit() -> None:
-    assert units.change_range(1.018, 1.0225) == "+1.80% to +2.25%"
-    assert units.change_range(None, 1.0) == units.change_range(1.0, math.inf) == ""
+    assert units.between(Interval(1.02, 1.018, 1.0225), units.change) == "+1.80% to +2.25%"
+    assert units.between(Interval(2, 1.5, 2.5)) == "1.500x to 2.500x" and units.between(None) == ""
+    assert units.between(Interval(1, 1.0, math.inf), units.change) == ""
     assert units.scale_of(12_345) == units.scale_of(999.97) == (1e3, "us")

@@ -14,15 +14,7 @@ ARGUMENTS = ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
 
 def find_chromium(own: str | None = None, names: Sequence[str] = NAMES) -> str:
-    """Return the path of a browser: PAIRBENCH_CHROMIUM, else the first on the PATH, else Playwright's own.
-
-    Args:
-        own: Where Playwright keeps the one that `playwright install chromium` fetches.
-        names: What to look for on the PATH.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """Return the path of a browser: PAIRBENCH_CHROMIUM, else the first on the PATH, else Playwright's own."""
     asked = os.environ.get("PAIRBENCH_CHROMIUM")
     if asked and not Path(asked).is_file():
         raise FileNotFoundError(f"PAIRBENCH_CHROMIUM is {asked!r}, expected the path of a browser")

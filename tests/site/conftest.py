@@ -66,8 +66,6 @@ def browser() -> Iterator["Browser"]:
 
 @dataclass(frozen=True)
 class Site:
-    """A site, and what the command that made it said."""
-
     folder: Path
     store: Path
     stdout: str
@@ -191,7 +189,6 @@ def look(browse: Browse, eventful: Site) -> Opener:
 
 @pytest.fixture(scope="session")
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where pictures go."""
     wanted = os.environ.get("PAIRBENCH_SCREENSHOTS")
     folder = Path(wanted) if wanted else tmp_path_factory.mktemp("screenshots")
     folder.mkdir(parents=True, exist_ok=True)

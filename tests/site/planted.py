@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pairbench.analyze.compare.exact import acceptance_of
-from pairbench.model.record import Record, Series
-from pairbench.store.documents import write_acceptance
+from pairbench.model.record import Record
 from tests.builders import ended, make_run, write_runs
-from tests.site.stores import whole
+from tests.site.stores import accept, whole
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100"
 RUNS = 40
@@ -31,7 +29,6 @@ AXIS = (64, 4096)
 
 
 def case(operator: str, tokens: int = AXIS[0]) -> str:
-    """Return the key of a case."""
     return f"{operator}[dtype=bfloat16,tokens={tokens}]"
 
 
@@ -40,7 +37,6 @@ SUITE = "suites/norm.py"
 
 
 def run_number(day: int, device: str = H200) -> int:
-    """Return the number of a run by its day: what `run_id_of` and `sha` are of."""
     return 24 * day + (device == H100)
 
 
@@ -58,17 +54,10 @@ def planted(store: Path) -> None:
         write_runs(store, made(day, H200))
         if day % 2 == 0:
             write_runs(store, made(day, H100))
-    late = [one for one in made(ACCEPTED, H200) if (one.case, one.implementation) == (case("softmax"), "fused")]
-    series = Series.of(late[0])
-    assert series is not None
-    accepted = acceptance_of(
-        series, late, run_id=late[0].run_id, at=late[0].started_at, reason="exact where the maximum is infinite"
-    )
-    write_acceptance(store, accepted)
+    accept(store, made(ACCEPTED, H200), case("softmax"), "exact where the maximum is infinite")
 
 
 def made(day: int, device: str) -> Sequence[Record]:
-    """Return the records of one run."""
     here = device == H200
     slower = {f"{case('silu')}-fused": 1.1} if here and LATE <= day < BACK else {}
     slower |= {f"{case('conv', tokens)}-fused": 1.05 for tokens in AXIS} if here and day >= BESIDE else {}

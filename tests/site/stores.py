@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from pairbench.model.comparison import Acceptance
+from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.model.record import KernelCount, Record, Samples, Series
 from pairbench.store.documents import write_acceptance, write_breakdown
 from pairbench.store.writer import RunWriter
@@ -80,31 +80,22 @@ def _asked_otherwise(records: Sequence[Record]) -> Iterator[Record]:
 def accept_step(store: Path) -> None:
     """Accept the level that one variant of `eventful` has had since its step."""
     records = whole(make_run(24 * STEP, cases=RMS, implementations=IMPLEMENTATIONS, slower={f"{RMS[0]}-fused": 1.1}))
-    record = next(record for record in records if (record.case, record.implementation) == (RMS[0], "fused"))
+    accept(store, records, RMS[0], "needs less memory")
+
+
+def accept(store: Path, records: Iterable[Record], case: str, reason: str) -> None:
+    """Accept the level of the variant `fused` in a run."""
+    record = next(one for one in records if (one.case, one.implementation) == (case, "fused"))
     series = Series.of(record)
     assert series is not None
-    at = record.started_at
-    accepted = Acceptance(
-        series=series,
-        definition_hash=record.definition_hash,
-        p50_ns=record.call_p50_ns,
-        p95_ns=record.call_p95_ns,
-        device_p50_ns=record.device_p50_ns,
-        device_p95_ns=record.device_p95_ns,
-        run_id=record.run_id,
-        at=at,
-        reason="needs less memory",
-    )
-    write_acceptance(store, accepted)
+    write_acceptance(store, acceptance_of(series, [record], run_id=record.run_id, at=record.started_at, reason=reason))
 
 
 def single(store: Path) -> None:
-    """Write a store of one run."""
     _write(store, whole(make_run(0)), samples=True)
 
 
 def failures(store: Path) -> None:
-    """Write a store of two runs in which nothing worked."""
     for day in range(2):
         _write(store, [_never_ran(record) for record in make_run(24 * day)])
 

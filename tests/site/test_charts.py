@@ -24,7 +24,6 @@ def chart(page: Page, name: str) -> Locator:
 
 
 def trace(page: Page, name: str, label: str) -> Locator:
-    """Return the points of a trace, oldest first."""
     node = chart(page, name)
     place = node.evaluate("(node, label) => node._fullData.findIndex((one) => one.name === label)", label)
     uid = node.evaluate("(node, place) => node._fullData[place].uid", place)

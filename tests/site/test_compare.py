@@ -23,7 +23,6 @@ BEFORE = run_id_of(24 * (RUNS - 2))
 
 
 def key(run_id: str, device: str = DEVICE) -> str:
-    """Return what a run is called in the page's address."""
     return paths.run_key(run_id, device)
 
 
@@ -123,16 +122,12 @@ def test_the_choice_lives_in_the_address(look: Opener) -> None:
         expect(other.locator("#tally")).to_have_text(text)
 
 
-def test_sides_can_be_swapped(look: Opener) -> None:
+def test_sides_can_be_swapped_and_only_what_differs_be_shown(look: Opener) -> None:
     page = look(f"compare.html?a={key(BEFORE)}&b={key(NEWEST)}")
     expect(rows(page).filter(has_text="+30.1%")).to_have_count(1)
     page.get_by_role("button", name="Swap").click()
     expect(page.get_by_role("combobox", name="Before")).to_have_value(key(NEWEST))
     expect(rows(page).filter(has_text="-23.1%")).to_have_count(1)
-
-
-def test_only_what_differs(look: Opener) -> None:
-    page = look(f"compare.html?a={key(BEFORE)}&b={key(NEWEST)}")
     expect(rows(page)).to_have_count(11)
     page.get_by_role("checkbox", name="only what differs").check()
     expect(rows(page)).to_have_count(3)

@@ -3,7 +3,6 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.builders import run_id_of
 from tests.site.conftest import Browse, Site
 from tests.site.kinds import ALWAYS
 
@@ -11,7 +10,6 @@ pytestmark = pytest.mark.browser
 
 
 def commands(page: Page) -> list[str]:
-    """Return the commands that can be read on a page."""
     return [text for text in page.locator("main code:visible").all_inner_texts() if text.startswith("pairbench ")]
 
 
@@ -28,14 +26,9 @@ def test_nothing_to_show_is_a_site_that_says_so(browse: Browse, request: pytest.
 
 
 def test_one_run(browse: Browse, single: Site) -> None:
-    look = browse(single)
-    page = look()
-    expect(page.get_by_text("There is one run")).to_be_visible()
+    page = browse(single)()
     assert {"pairbench run", "pairbench compare"} <= set(commands(page))
     expect(page.get_by_role("row").filter(has_text="rms_norm")).to_contain_text("new")
-    assert "pairbench compare" in commands(look("regressions.html"))
-    assert "pairbench run" in commands(look("compare.html"))
-    expect(look("runs.html").get_by_role("link", name=run_id_of(0))).to_be_visible()
     page.get_by_role("link", name="rms_norm").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("rms_norm")
     expect(page.locator("#trend-says")).to_contain_text("1 run")
@@ -44,7 +37,6 @@ def test_one_run(browse: Browse, single: Site) -> None:
 def test_only_failures(browse: Browse, failures: Site) -> None:
     look = browse(failures)
     page = look()
-    expect(page.get_by_text("Nothing could be measured yet.")).to_be_visible()
     assert {"pairbench verify", "pairbench doctor"} <= set(commands(page))
     page.get_by_role("link", name="rms_norm").first.click()
     expect(page.get_by_role("main")).to_contain_text("no kernel image is available")
@@ -52,5 +44,3 @@ def test_only_failures(browse: Browse, failures: Site) -> None:
     page = look()
     page.get_by_role("link", name="the newest run").click()
     expect(page.get_by_role("row").filter(has_text="no kernel image is available").first).to_be_visible()
-    page = look("regressions.html")
-    assert commands(page) or page.locator("tbody[data-item]").count()

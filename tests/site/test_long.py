@@ -40,13 +40,6 @@ def test_what_ended_says_with_which_run(see: Opener) -> None:
         expect(ended.filter(has_text=f"recovered in {run_id_of(run_number(day))}")).to_have_count(1)
 
 
-def test_all_runs_are_listed_and_narrowed(see: Opener) -> None:
-    page = see("runs.html")
-    expect(page.locator("[data-count=runs]")).to_have_text("500 runs")
-    page.get_by_role("combobox", name="Device").select_option(H100)
-    expect(page.locator("[data-count=runs]")).to_have_text(f"{planted.SHORT} of 500 runs")
-
-
 def test_a_trend_of_400_runs_is_drawn_and_its_data_is_small(see: Opener, made: Site) -> None:
     path = paths.operator_page(H200, planted.SUITE, "silu")
     page = see(path)

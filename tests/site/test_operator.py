@@ -14,7 +14,7 @@ from pairbench.store.reader import latency_samples, read_records
 from tests.builders import DEVICE, SUITE, sha
 from tests.site.conftest import Site
 from tests.site.kinds import NEWEST, OPERATOR
-from tests.site.stores import CEILINGS, RMS, RUNS, STEP
+from tests.site.stores import RMS, RUNS, STEP
 from tests.site.watch import Opener
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -40,7 +40,6 @@ def row(page: Page, tokens: int, implementation: str) -> Locator:
 
 
 def chosen(page: Page) -> str:
-    """Return which series the controls name."""
     case = page.get_by_role("combobox", name="Case").locator("option:checked").inner_text()
     return f"{case} {page.locator('#choose').get_by_role('combobox', name='Implementation').locator('option:checked').inner_text()}"
 
@@ -57,7 +56,7 @@ def test_the_table_has_the_numbers_of_the_store(look: Opener, records: list[Reco
         assert [one for one in told if one not in text] == []
 
 
-def test_it_says_what_is_best_at_a_glance(look: Opener) -> None:
+def test_it_says_what_is_best_at_a_glance_and_when_it_changed(look: Opener) -> None:
     page = look(OPERATOR)
     expect(page.locator(".lead")).to_contain_text("fused")
     page.get_by_text("By dtype, tier and mode").click()
@@ -65,10 +64,7 @@ def test_it_says_what_is_best_at_a_glance(look: Opener) -> None:
     expect(glance).to_have_count(1)
     expect(glance).to_contain_text("fused")
     expect(glance).to_contain_text("6 → 1")
-
-
-def test_it_says_when_it_changed(look: Opener) -> None:
-    item = look(OPERATOR).get_by_role("listitem").filter(has_text=sha(24 * STEP)[:7])
+    item = page.get_by_role("listitem").filter(has_text=sha(24 * STEP)[:7])
     expect(item).to_contain_text("+10.1%")
     expect(item).to_contain_text("accepted")
 
@@ -161,9 +157,3 @@ def test_samples_and_kernels_are_there_as_tables(look: Opener, eventful: Site) -
     kernels = page.locator("#kernels-panel").get_by_role("row")
     expect(kernels.filter(has_text="baseline_kernel")).to_contain_text("6")
     expect(kernels.filter(has_text="fused_kernel")).to_contain_text("1")
-
-
-def test_the_roof_is_that_of_the_device(look: Opener) -> None:
-    roofline = look(OPERATOR).locator(".chart[data-chart=roofline]")
-    expect(roofline).to_contain_text(f"copy {CEILINGS['copy_gbps']:.0f} GB/s")
-    expect(roofline).to_contain_text(f"bfloat16 {CEILINGS['bfloat16_tflops']:.1f} TFLOP/s")

@@ -107,6 +107,7 @@ def test_the_roofline_is_narrowed_by_dtype_and_implementation(browse: Browse, bu
     page = browse(build(planted.two_dtypes))(PAGE)
     page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
     chart = page.locator(".chart[data-chart=roofline]")
+    expect(chart).to_contain_text("copy 4000 GB/s")
     expect(chart).to_contain_text("bfloat16 800.0 TFLOP/s")
     expect(chart).to_contain_text("float32 60.00 TFLOP/s")
     dots = chart.locator(".scatterlayer .points path")

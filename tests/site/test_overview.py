@@ -24,7 +24,6 @@ def rows(eventful: Site) -> list[dict[str, Any]]:
 
 
 def shown(page: Page) -> Locator:
-    """Return the operators that can be seen."""
     return page.locator("table.operators > tbody[data-item]:visible")
 
 
@@ -87,14 +86,10 @@ def test_a_choice_filters_and_shows_the_groups_it_is_about(
     expect(page.locator("tr[data-part]:visible")).to_have_count(sum(row[key] == choice for row in rows))
 
 
-def test_text_filters_by_every_word(look: Opener) -> None:
+def test_text_filters_by_every_word_and_says_where_nothing_fits(look: Opener) -> None:
     page = look()
     page.get_by_role("searchbox", name="Text").fill("A100 RMS")
     expect(shown(page)).to_have_count(1)
-
-
-def test_nothing_fits(look: Opener) -> None:
-    page = look()
     page.get_by_role("searchbox", name="Text").fill("no such operator")
     expect(page.get_by_text("No operators like that")).to_be_visible()
     page.get_by_role("cell", name="No operators like that").get_by_role("button", name="Show all").click()
@@ -121,7 +116,6 @@ def test_a_column_sorts_both_ways(look: Opener) -> None:
 
 
 def narrowed(page: Page) -> list[str]:
-    """Filter and sort by hand, and return the operators in the order shown."""
     page.get_by_role("searchbox", name="Text").fill("norm.py")
     page.get_by_role("combobox", name="Dtype").select_option("float32")
     head(page, "Operator").get_by_role("button").click()

@@ -254,7 +254,6 @@ def test_every_page_explains_its_words(see: Opener, path: str) -> None:
 
 
 def test_an_operator_shows_what_is_wrong_and_not_its_best_variant(see: Opener) -> None:
-    """And a figure of the newest run says that it is one."""
     page = see()
     row = page.locator("table.operators > tbody[data-item]").filter(has_text="conv")
     since = re.compile(r"fused \+(4\.[5-9]|5\.[0-5])\d*% since 2024-01-21 on NVIDIA H200")

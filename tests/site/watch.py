@@ -22,7 +22,6 @@ class Watch:
         context.on("page", self._page)
 
     def inside(self, url: str) -> bool:
-        """Tell whether an address is a file of the site, or holds what it stands for itself."""
         parts = urlsplit(url)
         if parts.scheme in ("data", "blob", "about"):
             return True
@@ -58,13 +57,7 @@ Opener = Callable[..., "Page"]
 
 @contextmanager
 def watched(browser: Any, folder: Path, **options: Any) -> Iterator[Opener]:
-    """Yield a function that opens a page of a site by its path; at the end nothing forbidden may have been seen.
-
-    Args:
-        browser: Playwright's.
-        folder: The site.
-        options: Of the context, such as `color_scheme` and `viewport`.
-    """
+    """Yield a function that opens a page of a site by its path; at the end nothing forbidden may have been seen."""
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce", **options})
     context.set_default_timeout(15_000)
     watch = Watch(context, folder)

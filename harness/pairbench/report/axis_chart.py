@@ -251,7 +251,6 @@ def _wide(values: Sequence[float]) -> bool:
 
 
 def crossover_sentences(chart: AxisChart) -> list[str]:
-    """Return a sentence for each place where a variant and its baseline cross."""
     return [
         f"{one.name} {'overtakes' if one.faster_above else 'falls behind'} the baseline at {chart.x} of about {units.significant(one.x, 3)}"
         + (f" ({panel.title})" if len(chart.panels) > 1 else "")

@@ -1,7 +1,4 @@
-"""The page model: headings, lines, lists and tables, written as Markdown, for a terminal and as HTML of a notebook.
-
-Each page is one sequence of blocks. Where a format needs what another has no room for, the block says so.
-"""
+"""The page model: headings, lines, lists and tables, written as Markdown, for a terminal and as HTML of a notebook."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -194,7 +191,6 @@ def _markdown_rows(block: Grouped) -> Iterator[tuple[str, int, str]]:
 
 
 def to_terminal(blocks: Sequence[Block], terminal: Terminal | None = None) -> str:
-    """Return blocks for a terminal; stdout where not given."""
     terminal = terminal or Terminal.of_stdout()
     layout = _layout(blocks, terminal.width)
     return terminal.paint(*(thing for block in blocks for thing in _painted(block, layout)))
@@ -281,7 +277,6 @@ def html_text(text: str) -> str:
 
 
 def _layout(blocks: Sequence[Block], width: int | None) -> Layout[Any]:
-    """Return the layout that all grouped tables of a page share."""
     tables = list(_tables(blocks))
     rows = [cells for table in tables for entry in table.entries for cells, _ in entry.rows]
     return Layout.fit(tables[0].columns if tables else (), rows, width)

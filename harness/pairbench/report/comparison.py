@@ -52,9 +52,7 @@ _COLUMNS: tuple[Column[_Row], ...] = (
     Column("reference", lambda row: shorten(words.value(row.judgement, row.judgement.reference), 40), drop=2),
     Column("current", lambda row: shorten(words.value(row.judgement, row.judgement.current), 40)),
     Column("change", lambda row: words.change(row.judgement)),
-    Column(
-        "interval", lambda row: units.change_range(*row.judgement.change[1:]) if row.judgement.change else "", drop=4
-    ),
+    Column("interval", lambda row: units.between(row.judgement.change, units.change), drop=4),
     Column("minimum", lambda row: units.percent(row.judgement.minimum_effect), drop=5),
     Column("floor", lambda row: units.percent(row.judgement.floor), drop=6),
     Column("control", _first(lambda row: units.change(row.change.control and row.change.control.estimate)), drop=3),
@@ -146,7 +144,6 @@ def _size(change: Change) -> tuple[float, str, str]:
 
 
 def measured(calibration: Calibration) -> str:
-    """Return the false-alarm rate that a calibration found, with its 95 % bound."""
     judged, alarms = calibration.judged, calibration.alarms
     known = f"{alarms:,} of {judged:,}"
     if 0 <= alarms <= judged and judged:

@@ -29,7 +29,6 @@ def headline(comparison: Comparison) -> str:
 
 
 def verdict(outcomes: Counter[GateOutcome]) -> str:
-    """Return how many series came out how, the bad first."""
     counts = [counted(outcome, outcomes[outcome]) for outcome in _ORDER if outcomes[outcome]]
     if not any(outcomes[outcome] for outcome in _COMPARED):
         return ": ".join(filter(None, ["nothing was compared", ", ".join(counts)]))
@@ -57,7 +56,6 @@ def moves(changes: Iterable[Change]) -> list[str]:
 
 
 def side(one: Side) -> str:
-    """Return the runs of one side, like `5 runs of main (abc1234..def5678)`."""
     if not one.runs and not one.commits:
         return clean(f"no run ({one.asked})")
     commits = list(dict.fromkeys(commit[:7] for commit in one.commits))

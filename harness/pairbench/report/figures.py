@@ -130,7 +130,6 @@ def _add_legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> 
 
 
 def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> Figure:
-    """Return the roofline of one operator's series on one device model; for `ceilings` see `roofline_chart`."""
     chart = roofline_chart(series, ceilings)
     variants = [name for name in chart.implementations if name != BASELINE]
 
@@ -268,7 +267,6 @@ _CHANGES = {  # colour, line and words of each kind of mark
 
 
 def trend_figure(trend: Trend) -> Figure:
-    """Return the picture of a trend: latencies over runs, the control beside them, and the speedup below."""
     values = series_chart(trend)
     speedups = any(not math.isnan(value) for value in values.speedup)
     panels = 1 + bool(values.control_name) + speedups

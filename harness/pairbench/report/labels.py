@@ -13,7 +13,6 @@ from pairbench.report.render import shorten
 
 
 def outermost(names: Iterable[str]) -> list[str]:
-    """Return the names that are not below another one of them."""
     known = dict.fromkeys(names)
     return [one for one in known if known.keys().isdisjoint(itertools.accumulate(one.split(".")[:-1], "{}.{}".format))]
 
@@ -28,7 +27,6 @@ def merge_numbered(names: Iterable[str]) -> list[str]:
 
 
 def listed(names: Sequence[str], shown: int = 8, between: str = ", ") -> str:
-    """Return names as a list within a sentence, at most `shown` of them."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return between.join(names[:shown]) + more
 

@@ -82,7 +82,6 @@ def common(*records: Record | None) -> Latency:
 
 
 def as_launched(record: Record | None) -> str:
-    """Return the speedup of the record's own launches where it differs from that of replays; else empty."""
     return _as_launched(_of_replays(record), record.stream_speedup) if record else ""
 
 
@@ -110,7 +109,6 @@ def issuing(host_ns: float | None, device_ns: float | None) -> str:
 
 
 def overwrites(consumes: Sequence[str] | None) -> str:
-    """Return a remark like `overwrites its inputs a, b`; empty where an implementation leaves its inputs alone."""
     return f"overwrites its input{'s' if len(consumes) > 1 else ''} {', '.join(consumes)}" if consumes else ""
 
 

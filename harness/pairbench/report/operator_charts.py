@@ -203,7 +203,6 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
 
 
 def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:
-    """Return the part of its roof that a series reaches, NaN where that is not known."""
     if one.dtype:
         return one.numbers.get("roofline_fraction", math.nan)
     # Without a dtype the roof is known only where memory limits the case in every dtype.
@@ -214,7 +213,6 @@ def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:
 
 
 def intensity_of(one: SeriesFacts) -> float:
-    """Return the arithmetic intensity of a case in FLOP per byte; NaN if its cost is not declared."""
     flops, moved = (one.numbers.get(name, math.nan) for name in ("flops", "bytes_moved"))
     return flops / moved if moved > 0 else math.nan
 

@@ -1,7 +1,4 @@
-"""The three formats that every verb offers: text on a terminal, Markdown for job summaries, JSON.
-
-The columns of a text table have a text and a width, and a rank in which they are left out where the terminal is too narrow.
-"""
+"""The three formats that every verb offers: text on a terminal, Markdown for job summaries, JSON."""
 
 import io
 import json

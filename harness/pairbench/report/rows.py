@@ -202,7 +202,6 @@ def render(
 
 
 def html_table(records: Sequence[Record], problems: Iterable[str] = ()) -> str:
-    """Return the records of a run as HTML: a table for each operator, with a line for each remark."""
     return to_html(_blocks(records, [*load_remarks(records), *problems]))
 
 

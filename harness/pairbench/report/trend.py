@@ -1,8 +1,4 @@
-"""The page that `pairbench trend` prints, and the values that a trend's chart draws.
-
-The page has the newest run's verdict first, then moves and changes, then the newest runs. The chart has points, lines and
-marks over the order of runs.
-"""
+"""The page that `pairbench trend` prints, and the values that a trend's chart draws."""
 
 import math
 from collections.abc import Iterator, Sequence

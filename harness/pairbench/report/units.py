@@ -4,8 +4,10 @@ Names and values of what is counted, in the words of sentences, tables and chart
 """
 
 import math
+from collections.abc import Callable
 
 from pairbench.analyze.compare.exact import COUNTS, LAUNCHES
+from pairbench.stats import Interval
 
 _TIMES = ((1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s"))
 _SIZES = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"))
@@ -31,13 +33,17 @@ def ratio(value: float | None) -> str:
 
 
 def ratio_range(low: float | None, high: float | None) -> str:
-    """Return the interval of a speedup like `2.031-2.040`."""
     ends = (_ratio(low), _ratio(high))
     return "-".join(ends) if all(ends) else ""
 
 
+def between(interval: Interval | None, text_of: Callable[[float | None], str] = ratio) -> str:
+    """Return the ends of an interval like `2.468x to 2.494x`; empty where they are not known."""
+    ends = (text_of(interval.low), text_of(interval.high)) if interval else ()
+    return " to ".join(ends) if all(ends) else ""
+
+
 def percent(part: float | None) -> str:
-    """Return a part of one like `0.21%`."""
     return "" if part is None or not math.isfinite(part) else f"{significant(100 * part, 2)}%"
 
 
@@ -53,19 +59,12 @@ def change(ratio: float | None) -> str:
     return f"{round(100 * part, digits) + 0.0:+.{digits}f}%"
 
 
-def change_range(low: float | None, high: float | None) -> str:
-    """Return the interval of a change like `+1.80% to +2.25%`."""
-    ends = (change(low), change(high))
-    return " to ".join(ends) if all(ends) else ""
-
-
 def count(value: float | None) -> str:
     """Return a count, which may come as a float from a column that holds nulls."""
     return "" if value is None or not math.isfinite(value) else f"{value:.0f}"
 
 
 def error(value: float | None) -> str:
-    """Return a numerical error like `3.1e-05`."""
     return "" if value is None or math.isnan(value) else f"{value:.2g}"
 
 

@@ -4,7 +4,6 @@ In a folder only what changed is written, and what is gone from the site is remo
 which no page lacks its data.
 """
 
-import contextlib
 import datetime as dt
 import functools
 import hashlib
@@ -38,7 +37,7 @@ from pairbench.site.overview import breakdowns, compare, overview, run, runs
 from pairbench.site.paths import File, OperatorFacts, RunFacts, head_of
 from pairbench.site.payload import packed
 from pairbench.site.programs import badges, index_json
-from pairbench.site.templates import environment, render
+from pairbench.site.templates import render
 from pairbench.store.documents import read_breakdowns
 from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.location import StoreLocation, existing, fingerprint, put_file, read_file
@@ -214,14 +213,13 @@ def build_site(config: Config, options: SiteOptions) -> Written:
 
 def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iterator[File]:
     """Yield every file of the site; the sums over all operators are known, and so written, after them."""
-    templates = environment(catalogue_folder("dashboards") / "templates")
 
     def of_operator(part: Part[OperatorFacts]) -> Any:
-        files = operator(templates, part.site, part.facts, figures=options.figures)
+        files = operator(part.site, part.facts, figures=options.figures)
         return part.name, part.inputs, part.facts.contribution, tuple(map(_short, files))
 
     def of_run(part: Part[RunFacts]) -> Any:
-        return part.name, part.inputs, (), tuple(map(_short, run(templates, part.site, part.facts)))
+        return part.name, part.inputs, (), tuple(map(_short, run(part.site, part.facts)))
 
     for made in reading.operators(cache.find, of_operator, _in_processes):
         yield from cache.put(*made)
@@ -237,7 +235,7 @@ _inherited: list[Callable[[], Any]] = []  # the jobs of a process that was forke
 
 def _in_processes(jobs: Jobs) -> Iterator[Any]:
     """Yield what each job returns, in order; they are done in as many forked processes as there are cores."""
-    # A fork inherits the store's columns and the templates.
+    # A fork inherits the store's columns.
     if (number := min(_cores(), len(jobs), _MOST)) < 2:
         yield from one_by_one(jobs)
         return
@@ -245,7 +243,7 @@ def _in_processes(jobs: Jobs) -> Iterator[Any]:
     pool = ProcessPoolExecutor(number, fork, initializer=_inherited.extend, initargs=(jobs,))
     done = 0
     try:
-        with _without_warning():
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of the threads of pyarrow
             made = pool.map(_call, range(len(jobs)))
         for one in made:
             yield one
@@ -268,7 +266,7 @@ def _begin(work: Callable[[], Any]) -> Callable[[], Any]:
     fork = multiprocessing.get_context("fork")
     found, to = fork.Pipe(duplex=False)
     process = fork.Process(target=lambda: to.send(work()), daemon=True)
-    with _without_warning():
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of the threads of pyarrow
         process.start()
     to.close()
 
@@ -281,13 +279,6 @@ def _begin(work: Callable[[], Any]) -> Callable[[], Any]:
             process.join()
 
     return wait
-
-
-@contextlib.contextmanager
-def _without_warning() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # by pyarrow
-        yield
 
 
 def _call(place: int) -> Any:
@@ -309,16 +300,14 @@ def _files(
     facts: SiteFacts, verdicts: Mapping[RunKey, RunVerdicts], kept: tuple[KeptBreakdown, ...], address: str | None
 ) -> Iterator[File]:
     """Yield the files that are of no single operator or run."""
-    folder = catalogue_folder("dashboards")
-    templates = environment(folder / "templates")
-    yield from assets(folder / "assets")
-    yield overview(templates, facts)
-    yield regressions(templates, facts)
-    yield compare(templates, facts)
-    yield runs(templates, facts, verdicts)
+    yield from assets(catalogue_folder("dashboards") / "assets")
+    yield overview(facts)
+    yield regressions(facts)
+    yield compare(facts)
+    yield runs(facts, verdicts)
     if facts.several_gpus:
-        yield render(templates, "gpus.html.j2", paths.GPUS, facts)
-    yield from breakdowns(templates, facts, kept)
+        yield render(paths.GPUS, facts)
+    yield from breakdowns(facts, kept)
     yield index_json(facts)
     yield feed(facts, address=address)
     yield from badges(facts)

@@ -85,15 +85,12 @@ class SiteCache:
         part = self._before.get(name)
         if part is None or part.inputs != inputs:
             return None
-        found = []
-        for path, known in part.files.items():
-            try:
-                file = File(path=path, content=(self._folder / path).read_bytes())
-            except OSError:
-                return None
-            if _sha(file.content) != known:
-                return None
-            found.append(file)
+        try:
+            found = [File(path=path, content=(self._folder / path).read_bytes()) for path in part.files]
+        except OSError:
+            return None
+        if any(_sha(file.content) != part.files[file.path] for file in found):
+            return None
         self._unchanged += found
         self._now[name] = part
         return part.values

@@ -1,7 +1,4 @@
-"""Events for readers: their page, the Atom feed (RFC 4287), and the table of the verb `triage`, which sets their states.
-
-Pages put the parts of an event's line side by side, so that nothing has to be cut out of the middle of a sentence.
-"""
+"""Events for readers: their page, the Atom feed (RFC 4287), and the table of the verb `triage`, which sets their states."""
 
 import datetime as dt
 import math
@@ -13,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from xml.etree import ElementTree as ET
-
-from jinja2 import Environment
 
 from pairbench.analyze.compare.exact import METRICS
 from pairbench.analyze.history.points import moment_of
@@ -85,7 +80,6 @@ def changes(moved: Moved, kind: str) -> tuple[str, ...]:
 
 
 def counts_in_words(moved: Moved) -> tuple[str, ...]:
-    """Return the counts that changed, each like `launches 1 → 3`, the most telling first."""
     ordered = sorted(moved.counts, key=lambda step: units.order(step.metric))
     return tuple(units.count_change(step.metric, step.before, step.after) for step in ordered)
 
@@ -108,12 +102,10 @@ _ISSUE = 10  # number of series of a device model that the text for an issue nam
 SHOWN = 200  # number of series of an event that its row lists, the largest changes first; runs/ and `compare` have all
 
 
-def regressions(env: Environment, facts: SiteFacts) -> File:
+def regressions(facts: SiteFacts) -> File:
     events = facts.events
     rows = event_rows(events, facts)
     return render(
-        env,
-        "regressions.html.j2",
         paths.REGRESSIONS,
         facts,
         open=[one for one in rows if one.event.is_new],
@@ -206,7 +198,6 @@ def _commit_words(head: RunHead) -> str:
 
 
 def compare_command(event: Event, options: Sequence[str] = ()) -> str | None:
-    """Return the command that judges the two runs of the store again; None where there is no run before."""
     if event.before is None:
         return None
     return shlex.join(["pairbench", "compare", event.before.run_id, event.end.run_id, *options])

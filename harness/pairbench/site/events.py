@@ -21,7 +21,7 @@ from pairbench.analyze.history.moves import Move
 from pairbench.analyze.history.points import moment_of
 from pairbench.analyze.history.steps import MARGINS, STATUS, Step
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome, Policy
+from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome
 from pairbench.model.plain import Value
 from pairbench.model.record import Record, Series
 from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunHead
@@ -33,14 +33,14 @@ class MoveLife(NamedTuple):
     superseded: bool = False  # whether it ended because of a new definition, or is a gain that was lost
 
 
-def lives_of(trend: Trend, policy: Policy = DEFAULT) -> tuple[MoveLife, ...]:
+def lives_of(trend: Trend) -> tuple[MoveLife, ...]:
     """Return the moves of a series, oldest first, each with the run in which it ended, if it did.
 
     A move of the control alone is left out, for the control's own series tells of it. So is one that does nothing but take an
     earlier one back, which is that one's end; a gain of the code's that is lost again is a regression, though.
     """
     moves = [move for move in trend.moves if move.attribution is not None]
-    least = math.log1p(policy.minimum_effect)
+    least = math.log1p(DEFAULT.minimum_effect)
     lives = [_life(move, moves[place + 1 :], trend.definitions, least) for place, move in enumerate(moves)]
     returns = {life.ended for life in lives if life.ended is not None and not life.superseded}
     return tuple(life for life in lives if life.move.index not in returns or not _only_returns(life, lives, least))
@@ -287,13 +287,13 @@ def _last_before(trend: Trend, change: Change, before_ns: float | None, after_ns
     return min(change.reference_runs, default=None)
 
 
-def _until(trend: Trend, change: Change, moved: Moved, policy: Policy = DEFAULT) -> tuple[str, str | None]:
+def _until(trend: Trend, change: Change, moved: Moved) -> tuple[str, str | None]:
     """Return what became of a slower run, one of LIVES, and the id of the run that ended it: from that run on all are as fast as before."""
     later = [point for point in trend.points if point.p50 and point.record.run_id > max(change.current_runs)]
     if not later or moved.before_ns is None or moved.change is None:
         return ("still there", None) if not later else ("superseded", later[0].record.run_id)
     limit = moved.before_ns * math.sqrt(moved.change) if moved.change > 1 else moved.before_ns
-    limit = max(limit, moved.before_ns * (1 + policy.minimum_effect / 2))
+    limit = max(limit, moved.before_ns * (1 + DEFAULT.minimum_effect / 2))
     slow = [place for place, point in enumerate(later) if not (point.p50 and point.p50.estimate <= limit)]
     since = slow[-1] + 1 if slow else 0
     return ("recovered", later[since].record.run_id) if since < len(later) else ("still there", None)

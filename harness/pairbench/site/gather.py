@@ -64,7 +64,6 @@ Samples = Mapping[str, Mapping[Series, LatencySamples]]  # by run
 
 
 def _newest_compared(comparer: Comparer) -> dict[str, Sequence[Change]]:
-    """Compare the newest run of each device model with its reference, and return the changes by run."""
     newest: dict[str, str] = {}
     for head in comparer.index.first(_COMPARED, lambda head: head.confirms is None):
         newest |= {device: head.run_id for device in head.devices if device not in newest}
@@ -348,7 +347,6 @@ class SiteReading:
         )
 
     def _with_all(self, several: Sequence[Contribution]) -> SiteFacts:
-        """Return the facts of the site with the rows and events of all its operators."""
         single = site_events.events_of((event for one in several for event in one.happened), self._heads)
         shifted = environment_events((shift for one in several for shift in one.shifts), self._heads)
         added = [

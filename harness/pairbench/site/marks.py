@@ -67,7 +67,6 @@ _LARGEST = math.log(8)  # the logarithm of the speedup from which the shade is t
 
 
 def heat_map(series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
-    """Return the heat map of an operator on a device model; None where it has no variant."""
     variants = tuple(name for name in implementations(series) if name != BASELINE)
     if not variants:
         return None

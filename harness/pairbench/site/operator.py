@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 
-from jinja2 import Environment
-
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.settings import about_precision
@@ -135,11 +133,10 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     return tuple(filter(None, remarks))
 
 
-def operator(env: Environment, facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False) -> Iterator[File]:
-    """Yield the page, its data script and, on request, static figures for pull requests."""
+def operator(facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False) -> Iterator[File]:
     key = (operator.device_name, operator.suite, operator.operator)
-    page, data = paths.operator_page(*key), paths.operator_data(*key)
-    name = data.removesuffix(".js")
+    page = paths.operator_page(*key)
+    data, name = paths.data_of(page), page.removesuffix(".html")
     speedups = operator_charts.speedup_chart(operator.series)
     roofline = operator_charts.roofline_chart(operator.series, operator.ceilings)
     known = any(point.state != "none" for point in speedups.points)
@@ -156,10 +153,9 @@ def operator(env: Environment, facts: SiteFacts, operator: OperatorFacts, *, fig
     runs = max((len(trend.points) for trend in operator.trends), default=0)
     at_most = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
     yield render(
-        env,
-        "operator.html.j2",
         page,
         facts,
+        "operator.html.j2",
         operator=operator,
         data=data,
         name=name,

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import SimpleNamespace
 
-from jinja2 import Environment
-
 from pairbench.analyze.history.points import moment_of
 from pairbench.features.breakdown.breakdown import PROFILED, Rows, sentences, side_by_side, tables, tree_rows
 from pairbench.features.breakdown.summary import by_kind, parts_ns, tree_of
@@ -33,7 +31,7 @@ _COLUMNS = 3  # number of device models whose column is seen at first; those of 
 _MOST = 12  # number of device models that have a column at all; groups of others are in the unfolded rows
 
 
-def overview(env: Environment, facts: SiteFacts) -> File:
+def overview(facts: SiteFacts) -> File:
     opened = sorted((event for event in facts.events if event.open), key=lambda event: ATTENTION.index(event.worst))
     rows, new = facts.rows, [event for event in opened if event.is_new]
     choices = {
@@ -45,8 +43,6 @@ def overview(env: Environment, facts: SiteFacts) -> File:
         "state": sorted({row.state for row in rows}, key=STATES.index),
     }
     return render(
-        env,
-        "index.html.j2",
         paths.OVERVIEW,
         facts,
         attention=_attention(event_rows(new, facts)),
@@ -193,10 +189,8 @@ _BAD = ("failed", "mismatched", "timeout", "oom")
 _VERDICTS = ("regression", "failed", "improvement", "new", "undecided")
 
 
-def runs(env: Environment, facts: SiteFacts, verdicts: Mapping[tuple[str, str], RunVerdicts]) -> File:
+def runs(facts: SiteFacts, verdicts: Mapping[tuple[str, str], RunVerdicts]) -> File:
     return render(
-        env,
-        "runs.html.j2",
         paths.RUNS,
         facts,
         verdicts=verdicts,
@@ -211,9 +205,11 @@ def runs(env: Environment, facts: SiteFacts, verdicts: Mapping[tuple[str, str], 
     )
 
 
-def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
+def run(facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     """Return the page of a run, and the script with its numbers, which `compare` loads too."""
     key, verdicts = (one.head.run_id, one.head.device_name), one.verdicts
+    path = paths.run_page(*key)
+    source, name = paths.data_of(path), path.removesuffix(".html")
     references = list(verdicts.references) if verdicts else []
     added: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = {}
     for new in verdicts.new if verdicts else ():
@@ -225,10 +221,9 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     ranks = {status: rank - len(_BAD) for rank, status in enumerate(_BAD)}
     troubled.sort(key=lambda one: (ranks.get(one.status, 0), one.series.suite, one.series.case))
     page = render(
-        env,
-        "run.html.j2",
-        paths.run_page(*key),
+        path,
         facts,
+        "run.html.j2",
         there=one.pages,
         run=one,
         groups=grouped(one.environment),
@@ -236,8 +231,8 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         troubles=len(troubled),
         operators=[(*name, number) for name, number in sorted(operators.items())],
         beside=beside_result(one.series),
-        data=data_name(*key),
-        source=paths.run_data(*key),
+        data=name,
+        source=source,
         ends=dict.fromkeys([*references[:1], *references[-1:]]),
         added=added,
         most=_CASES,
@@ -246,29 +241,21 @@ def run(env: Environment, facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
         ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
     )
     payload = run_payload(one, facts.beside.get(key))
-    return page, File(path=paths.run_data(*key), content=script(data_name(*key), payload))
+    return page, File(path=source, content=script(name, payload))
 
 
-def compare(env: Environment, facts: SiteFacts) -> File:
+def compare(facts: SiteFacts) -> File:
     devices: dict[str, list[RunHead]] = {}
     for head in facts.runs:
         devices.setdefault(head.device_name, []).append(head)
     return render(
-        env,
-        "compare.html.j2",
         paths.COMPARE,
         facts,
         options=shlex.join(facts.options),
         devices=devices,
         beside=facts.beside,
         comparable=len(facts.runs) > 1,
-        data_name=data_name,
-        source=paths.run_data,
     )
-
-
-def data_name(run_id: str, device_name: str) -> str:
-    return paths.run_data(run_id, device_name).removesuffix(".js")
 
 
 _COLOURS = 8  # number of parts with a colour of their own; the rest of a bar is one part
@@ -339,17 +326,15 @@ def _bars(title: str, parts: Sequence[Breakdown], tables: Sequence[Mapping[str, 
     return SimpleNamespace(title=title, bars=bars, key=key)
 
 
-def breakdowns(env: Environment, facts: SiteFacts, kept: tuple[KeptBreakdown, ...]) -> Iterator[File]:
-    """Yield the list of breakdowns and a page of each; nothing if none are stored."""
+def breakdowns(facts: SiteFacts, kept: tuple[KeptBreakdown, ...]) -> Iterator[File]:
     if not kept:
         return
-    yield render(env, "breakdowns.html.j2", paths.BREAKDOWNS, facts)
+    yield render(paths.BREAKDOWNS, facts)
     for one in kept:
         yield render(
-            env,
-            "breakdown.html.j2",
             paths.breakdown_page(one.breakdown_id, one.device_name),
             facts,
+            "breakdown.html.j2",
             kept=one,
             note=PROFILED,
             parts=[(str(part.entry), sentences(part), _tables(part)) for part in one.parts],

@@ -80,20 +80,17 @@ def operator_page(device_name: str, suite: str, operator: str) -> str:
     return f"operators/{_file(operator, device_name, suite, operator)}.html"
 
 
-def operator_data(device_name: str, suite: str, operator: str) -> str:
-    return f"operators/{_file(operator, device_name, suite, operator)}.js"
-
-
 def run_page(run_id: str, device_name: str) -> str:
     return f"runs/{run_key(run_id, device_name)}.html"
 
 
-def run_data(run_id: str, device_name: str) -> str:
-    return f"runs/{run_key(run_id, device_name)}.js"
-
-
 def breakdown_page(breakdown_id: str, device_name: str) -> str:
     return f"breakdowns/{run_key(breakdown_id, device_name)}.html"
+
+
+def data_of(page: str) -> str:
+    """Return the script that has the data of a page; without its suffix this is the name of the data, too."""
+    return f"{page.removesuffix('.html')}.js"
 
 
 def run_key(run_id: str, device_name: str) -> str:
@@ -111,7 +108,6 @@ def figure(kind: str, device_name: str, suite: str, operator: str, suffix: str) 
 
 
 def relative(page: str, target: str) -> str:
-    """Return how a page names another file of the site."""
     return "../" * page.count("/") + target
 
 

@@ -273,7 +273,6 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
 
 
 def _axes(axes: Mapping[str, object]) -> dict[str, object]:
-    """Return the axes of a case: numbers as they are, all else as text."""
     return {
         shorten(name, 40): figures(value, 9) if isinstance(value, int | float) else shorten(str(value), 40)
         for name, value in axes.items()

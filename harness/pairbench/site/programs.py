@@ -138,7 +138,6 @@ def _instead(value: Any) -> dict[str, object]:
 
 
 def badges(facts: SiteFacts) -> Iterator[File]:
-    """Yield a badge for each operator on each device model, and one for all of them together."""
     states = []
     for key, group in groupby(sorted(facts.rows, key=_identity), key=lambda row: _identity(row)[:3]):
         rows = list(group)

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pairbench.analyze.history.moves import lines_of
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome, Policy
+from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome
 from pairbench.model.record import Series
 from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
 from pairbench.site.events import Heads, RunKey, id_of, runs_by_device
@@ -66,12 +66,12 @@ def shifts_of(trend: Trend) -> Iterator[Shift]:
         yield Shift(run_id, tuple(map(str, era.changes)), moved, shift, spread, bool(found))
 
 
-def environment_events(shifts: Iterable[Shift], heads: Heads, policy: Policy = DEFAULT) -> Iterator[Event]:
+def environment_events(shifts: Iterable[Shift], heads: Heads) -> Iterator[Event]:
     """Yield one event for each change of environment that moved series: where a changepoint was found, or most moved alike.
 
     A run that returns to the environment of one of the eight runs before it is no such change.
     """
-    least = math.log1p(policy.minimum_effect) / 2
+    least = math.log1p(DEFAULT.minimum_effect) / 2
     by_device = runs_by_device(heads)
     by_run: defaultdict[RunKey, list[Shift]] = defaultdict(list)
     for shift in shifts:
@@ -128,10 +128,8 @@ def new_operator(
         return
     runs = runs_by_device(heads)[key[1]]
     life = _life(runs.index(heads[key]), runs)
-    moved = Moved(
-        series=series[0], outcome=GateOutcome.NEW, change=None, before_ns=None, after_ns=None, control=None,
-        attribution=None, reason="the first run of the operator", life=life,
-    )  # fmt: skip
+    unknown: dict[str, Any] = dict.fromkeys(("change", "before_ns", "after_ns", "control", "attribution"))
+    told = {"outcome": GateOutcome.NEW, "reason": "the first run of the operator", "life": life, **unknown}
     yield Event(
         key=id_of(("new", key[1], f"{series[0].suite}\0{series[0].operator}")),
         kind="new",
@@ -139,7 +137,7 @@ def new_operator(
         device_name=key[1],
         before=heads[before],
         after=heads[key],
-        moved=tuple(replace(moved, series=one) for one in series),
+        moved=tuple(Moved(series=one, **told) for one in series),
         era=(),
         outcome=GateOutcome.NEW,
         life=life,

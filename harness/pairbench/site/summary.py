@@ -175,7 +175,6 @@ def family_of(suite: str) -> str:
 
 
 def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[SimpleNamespace, ...]:
-    """Return one entry an operator, by family and name."""
     groups: defaultdict[tuple[str, str, str], list[OverviewRow]] = defaultdict(list)
     for row in sorted(rows, key=_rank):
         groups[family_of(row.suite), row.operator, row.suite].append(row)
@@ -237,7 +236,6 @@ def _speedup(row: OverviewRow) -> float:
 
 
 def operator_verdict(rows: Sequence[OverviewRow], series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
-    """Return the verdict on an operator on one device model; None where no variant has a speedup."""
     found = next(iter(operator_summaries(rows)), None)
     row = found.leading[0] if found is not None else None
     if row is None or row.variant is None or row.speedup is None:

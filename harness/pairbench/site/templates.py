@@ -24,7 +24,7 @@ from pairbench.report import units
 from pairbench.report.render import shorten
 from pairbench.site import paths
 from pairbench.site.paths import File
-from pairbench.stats import Interval
+from pairbench.workflow.setup import catalogue_folder
 
 _TITLE = 500  # number of letters of a long name in its tooltip
 _COMMA = re.compile(r",(?=\S)")
@@ -78,14 +78,6 @@ def state(word: object) -> Markup:
     return markup.format(shape if shape in STATES else "other", short(word, 30))
 
 
-def between(interval: Interval | None, text_of: Callable[[float | None], str] = units.ratio) -> str:
-    """Return the ends of an interval like `2.468x to 2.494x`; empty where they are not known."""
-    if interval is None:
-        return ""
-    ends = (text_of(interval.low), text_of(interval.high))
-    return " to ".join(ends) if all(ends) else ""
-
-
 def span(numbers: tuple[float, float] | None) -> str:
     return " to ".join(dict.fromkeys(f"{number:,.0f}" for number in numbers or ()))
 
@@ -104,8 +96,8 @@ def query(text: str) -> str:
 
 
 _FILTERS: tuple[Any, ...] = (
-    *(between, count, cut, moment, number, query, short, span, state),
-    *(units.change, units.duration, units.percent, units.ratio, units.significant, units.size),
+    *(count, cut, moment, number, query, short, span, state),
+    *(units.between, units.change, units.duration, units.percent, units.ratio, units.significant, units.size),
 )
 FILTERS: dict[str, Callable[..., object]] = {function.__name__: function for function in _FILTERS}
 
@@ -211,9 +203,11 @@ def environment(templates: Path) -> Environment:
     return made
 
 
-def render(env: Environment, template: str, path: str, facts: SiteFacts, **values: Any) -> File:
+def render(path: str, facts: SiteFacts, template: str = "", **values: Any) -> File:
+    """Return a page; its template has the name of the page where no other is given."""
     there = {(row.device_name, row.suite, row.operator) for row in facts.rows}  # all that have a page
     shared = {"facts": facts, "page": path, "root": paths.relative(path, ""), "there": there}
-    text = env.get_template(template).render(**{**shared, **values})
+    env = environment(catalogue_folder("dashboards") / "templates")
+    text = env.get_template(template or f"{path}.j2").render(**{**shared, **values})
     # Half of a surrogate pair can't be written; what holds one is still shown.
     return File(path=path, content=text.encode("utf-8", "replace"))

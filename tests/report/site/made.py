@@ -54,7 +54,6 @@ def head(number: int = 0, **changes: Any) -> RunHead:
 
 
 def row(operator: str = "rms_norm", **changes: Any) -> OverviewRow:
-    """Return a row of the overview."""
     made = OverviewRow(
         device_name=DEVICE,
         suite=SUITE,
@@ -82,13 +81,11 @@ def row(operator: str = "rms_norm", **changes: Any) -> OverviewRow:
 
 
 def series(case: str = CASE, implementation: str = "fused", mode: str = "eager", **changes: Any) -> Series:
-    """Return a series' identity."""
     made = Series(device_name=DEVICE, suite=SUITE, case=case, implementation=implementation, mode=mode)
     return replace(made, **changes)
 
 
 def moved(of: Series | None = None, **changes: Any) -> Moved:
-    """Return a series in an event: 5 % slower by the code."""
     made = Moved(
         series=of or series(),
         outcome=GateOutcome.REGRESSION,
@@ -104,7 +101,6 @@ def moved(of: Series | None = None, **changes: Any) -> Moved:
 
 
 def event(number: int = 1, **changes: Any) -> Event:
-    """Return an event between two runs."""
     made = Event(
         key=f"event-{number}",
         kind="moved",
@@ -119,8 +115,10 @@ def event(number: int = 1, **changes: Any) -> Event:
     return replace(made, **changes)
 
 
-def series_facts(of: Series | None = None, *, level: float = 100_000.0, **changes: Any) -> SeriesFacts:
-    """Return the newest record of a series: measured, at a median latency in ns."""
+def series_facts(
+    of: Series | None = None, *, level: float = 100_000.0, reach: float = 0.01, **changes: Any
+) -> SeriesFacts:
+    """Return the newest record of a series: measured, at a median latency in ns; `reach` is that of the speedup's interval."""
     of = of or series()
     variant = of.implementation != "baseline"
     numbers = {
@@ -134,9 +132,7 @@ def series_facts(of: Series | None = None, *, level: float = 100_000.0, **change
         "first_call_ns": 1e9,
         "n_samples": 500,
         "n_rounds": 5,
-        "launches_per_call": 1 if variant else 6,
-        "kernels_per_call": 1 if variant else 6,
-        "ops_per_call": 1 if variant else 6,
+        **dict.fromkeys(("launches_per_call", "kernels_per_call", "ops_per_call"), 1 if variant else 6),
         "peak_bytes": 2**20,
         "margin": 0.75 if variant else 1.0,
         "flops": 1e9,
@@ -147,7 +143,8 @@ def series_facts(of: Series | None = None, *, level: float = 100_000.0, **change
         "remeasured_blocks": 0,
     }
     if variant:
-        numbers |= {"speedup": 2e5 / level, "speedup_low": 1.98e5 / level, "speedup_high": 2.02e5 / level}
+        ends = {"speedup": 2e5, "speedup_low": 2e5 * (1 - reach), "speedup_high": 2e5 * (1 + reach)}
+        numbers |= {name: value / level for name, value in ends.items()}
     made = SeriesFacts(
         series=of,
         role="variant" if variant else "baseline",
@@ -174,17 +171,9 @@ def series_facts(of: Series | None = None, *, level: float = 100_000.0, **change
 
 
 def failed(of: Series | None = None, status: str = "failed", reason: str = "RuntimeError: out of luck") -> SeriesFacts:
-    """Return a series whose newest record came to nothing."""
-    return series_facts(
-        of,
-        status=status,
-        reason=reason,
-        gate_status=SeriesStatus(state="failed", reason=reason),
-        numbers={},
-        texts={},
-        kernels=None,
-        quantiles=(),
-    )
+    nothing: dict[str, Any] = {"numbers": {}, "texts": {}, "kernels": None, "quantiles": ()}
+    state = SeriesStatus(state="failed", reason=reason)
+    return series_facts(of, status=status, reason=reason, gate_status=state, **nothing)
 
 
 def case_facts(case: str = CASE, **changes: Any) -> tuple[SeriesFacts, ...]:
@@ -196,7 +185,6 @@ def case_facts(case: str = CASE, **changes: Any) -> tuple[SeriesFacts, ...]:
 
 
 def run(number: int = 0, facts: Sequence[SeriesFacts] | None = None, **changes: Any) -> RunFacts:
-    """Return a run with all that its page shows."""
     found = tuple(facts) if facts is not None else tuple(one for case in builders.CASES for one in case_facts(case))
     of_run = head(number, statuses=statuses(found))
     made = RunFacts(
@@ -218,7 +206,6 @@ def run(number: int = 0, facts: Sequence[SeriesFacts] | None = None, **changes: 
 
 
 def statuses(facts: Sequence[SeriesFacts]) -> Mapping[str, int]:
-    """Return how many of some series ended in each status."""
     return {status: sum(one.status == status for one in facts) for status in dict.fromkeys(one.status for one in facts)}
 
 
@@ -249,15 +236,9 @@ def operator(runs: int = 12, *, name: str = "rms_norm", slower_from: int = 6, **
 
 
 def site(runs: int = 3, **changes: Any) -> SiteFacts:
-    """Return what every page knows."""
-    made = SiteFacts(
-        store="results",
-        repository=REPOSITORY,
-        runs=tuple(head(number) for number in reversed(range(runs))),
-        rows=(row(), row("silu", state="regression", speedup=Interval(0.91, 0.9, 0.92), losing=(CASE,))),
-        events=(event(2), event(1)),
-        problems=(),
-    )
+    heads = tuple(head(number) for number in reversed(range(runs)))
+    losing = row("silu", state="regression", speedup=Interval(0.91, 0.9, 0.92), losing=(CASE,))
+    made = replace(empty(), repository=REPOSITORY, runs=heads, rows=(row(), losing), events=(event(2), event(1)))
     return replace(made, **changes)
 
 

@@ -16,8 +16,6 @@ VOID = {"meta", "link", "input", "br", "img", "hr", "line", "wbr", "polyline", "
 
 @dataclass
 class Element:
-    """An element of a page, in the order of the source."""
-
     tag: str
     attributes: dict[str, str]
     inside: tuple["Element", ...]
@@ -28,18 +26,14 @@ class Element:
 
 @dataclass
 class Page:
-    """A page that was read."""
-
     path: str
     elements: list[Element] = field(default_factory=list)
     text: str = ""
 
     def all(self, *tags: str) -> list[Element]:
-        """Return the elements of some tags."""
         return [element for element in self.elements if element.tag in tags]
 
     def within(self, outer: Element, *tags: str) -> list[Element]:
-        """Return the elements of some tags in another one."""
         return [element for element in self.all(*tags) if any(other is outer for other in element.inside)]
 
     def references(self) -> Iterator[tuple[str, str]]:
@@ -89,7 +83,6 @@ def read(file: File) -> Page:
 
 
 def pages(files: Iterable[File]) -> list[Page]:
-    """Return the pages among some files, as read."""
     return [read(file) for file in files if file.path.endswith(".html")]
 
 

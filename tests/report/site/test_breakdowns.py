@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -7,17 +6,14 @@ from pairbench.model.breakdown import KeptBreakdown
 from pairbench.site import paths
 from pairbench.site.overview import breakdowns, overview
 from pairbench.site.paths import head_of
-from pairbench.site.templates import environment
 from tests.breakdowns_made import kept
 from tests.report.site import made
 from tests.report.site.reading import Page, pages
 
-ENV = environment(Path(__file__).parents[3] / "dashboards" / "templates")
-
 
 def build(*all_kept: KeptBreakdown) -> dict[str, Page]:
     facts = replace(made.site(), breakdowns=tuple(map(head_of, all_kept)))
-    return {page.path: page for page in pages([overview(ENV, facts), *breakdowns(ENV, facts, all_kept)])}
+    return {page.path: page for page in pages([overview(facts), *breakdowns(facts, all_kept)])}
 
 
 def test_a_breakdown_has_a_page_with_all_its_tables() -> None:

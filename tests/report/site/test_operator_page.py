@@ -17,13 +17,11 @@ from pairbench.site import operator as operator_page
 from pairbench.site import paths
 from pairbench.site.paths import Contribution, OperatorFacts
 from pairbench.site.payload import operator_payload, series_anchor
-from pairbench.site.templates import environment
 from tests import builders
 from tests.report.site import made
 from tests.report.site.reading import Page, read, value_of
 
 ROOT = Path(__file__).parents[3]
-ENV = environment(ROOT / "dashboards" / "templates")
 ASSETS = ROOT / "dashboards" / "assets"
 
 
@@ -33,9 +31,9 @@ def values(page: Page, tag: str, name: str) -> list[str]:
 
 
 def pages(facts: SiteFacts, operator: OperatorFacts) -> tuple[Page, dict[str, Any]]:
-    page, data, *_ = operator_page.operator(ENV, facts, operator)
+    page, data, *_ = operator_page.operator(facts, operator)
     key = (operator.device_name, operator.suite, operator.operator)
-    assert (page.path, data.path) == (paths.operator_page(*key), paths.operator_data(*key))
+    assert (page.path, data.path) == (paths.operator_page(*key), paths.data_of(page.path))
     return read(page), payload_of(data.content)
 
 
@@ -93,8 +91,8 @@ def test_what_the_page_loads_lies_beside_it(page: Page, operator: OperatorFacts)
     ours = {source.removeprefix("../assets/") for source in scripts if source.startswith("../assets/")}
     assert ours - {"plotly.packed.js"} <= {file.name for file in ASSETS.iterdir()}
     key = (operator.device_name, operator.suite, operator.operator)
-    assert f"../{paths.operator_data(*key)}" in scripts
-    assert values(page, "div", "data-name") == [paths.operator_data(*key).removesuffix(".js")]
+    assert f"../{paths.data_of(paths.operator_page(*key))}" in scripts
+    assert values(page, "div", "data-name") == [paths.operator_page(*key).removesuffix(".html")]
     assert not [link for link in [*scripts, *values(page, "link", "href")] if "//" in link]
 
 
@@ -160,7 +158,7 @@ def test_gaps_are_null_and_nothing_is_nan() -> None:
 
 
 def test_static_figures_are_linked_where_they_are_drawn(page: Page, operator: OperatorFacts) -> None:
-    made_files = [*operator_page.operator(ENV, made.site(12), operator, figures=True)]
+    made_files = [*operator_page.operator(made.site(12), operator, figures=True)]
     files = {file.path: file.content for file in made_files[2:]}
     assert len(files) == 4 and all(files.values())
     links = values(read(made_files[0]), "a", "href")
@@ -270,7 +268,7 @@ def hostile(name: str) -> OperatorFacts:
 def test_hostile_names_are_only_text(name: str) -> None:
     facts, operator = made.hostile(name), hostile(name)
     plain, _ = pages(made.hostile("plain"), hostile("plain"))
-    files = [*operator_page.operator(ENV, facts, operator, figures=name == made.HOSTILE[3])]
+    files = [*operator_page.operator(facts, operator, figures=name == made.HOSTILE[3])]
     page, found = read(files[0]), payload_of(files[1].content)
     allowed = {element.tag for element in plain.elements}
     assert {element.tag for element in page.elements} <= allowed | {"bdi"} and not page.all("img")
@@ -311,7 +309,7 @@ def test_fifty_series_of_two_hundred_runs_are_small() -> None:
         for name in ("baseline", "fused")
     }
     trends = tuple(one[facts.series.implementation] for facts in series)
-    page, data = operator_page.operator(ENV, made.site(200), made.operator(series=series, trends=trends, events=()))
+    page, data = operator_page.operator(made.site(200), made.operator(series=series, trends=trends, events=()))
     found = payload_of(data.content)
     assert len(found["series"]) == 50 and len(found["runs"]) == 200
     assert all(len(one["trend"]["p50"]) == 200 for one in found["series"])

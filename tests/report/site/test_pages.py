@@ -16,21 +16,19 @@ from pairbench.site.event_pages import ab_command, bisect_command, compare_comma
 from pairbench.site.marks import spark
 from pairbench.site.overview import compare, overview, run, runs
 from pairbench.site.paths import File, RunFacts
-from pairbench.site.templates import environment, render
-from pairbench.stats import Interval
+from pairbench.site.templates import environment
 from tests.report.site import made
 from tests.report.site.reading import Element, Page, read
 from tests.report.site.reading import pages as read_pages
 
 ROOT = Path(__file__).parents[3]
-ENV = environment(ROOT / "dashboards" / "templates")
 ASSETS = list(assets(ROOT / "dashboards" / "assets"))
 OURS = [file for file in ASSETS if "plotly" not in file.path]
 
 
 def build(facts: SiteFacts, found: Iterable[RunFacts] = ()) -> list[File]:
-    files = [overview(ENV, facts), regressions(ENV, facts), compare(ENV, facts), runs(ENV, facts, {})]
-    return [*files, *(file for one in found for file in run(ENV, facts, one))]
+    files = [overview(facts), regressions(facts), compare(facts), runs(facts, {})]
+    return [*files, *(file for one in found for file in run(facts, one))]
 
 
 SITES: dict[str, tuple[SiteFacts, list[RunFacts]]] = {
@@ -62,7 +60,8 @@ def test_every_link_leads_to_a_file_of_the_site(name: str) -> None:
     # What others write: see operator_page, twins and feed.
     there = {file.path for file in [*files_of(name), *ASSETS]} | {"index.json", "feed.xml"}
     for head in [*facts.runs, *made.site().runs]:
-        there |= {place(head.run_id, head.device_name) for place in (paths.run_page, paths.run_data)}
+        path = paths.run_page(head.run_id, head.device_name)
+        there |= {path, paths.data_of(path)}
     there |= {paths.operator_page(row.device_name, row.suite, row.operator) for row in facts.rows}
     for page in pages_of(name):
         ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
@@ -172,7 +171,7 @@ def test_the_overview_shows_a_row_for_each_operator() -> None:
 
 def test_a_host_bound_row_and_what_could_not_be_read_are_named() -> None:
     rows = (made.row(host_bound=(made.CASE,)), made.row("silu"))
-    page = overview(ENV, made.site(rows=rows, problems=("records/a.parquet: it is cut off",))).content.decode()
+    page = overview(made.site(rows=rows, problems=("records/a.parquet: it is cut off",))).content.decode()
     assert "records/a.parquet: it is cut off" in page
     assert page.count("host-bound in 1 of 2") == 1 and "of the latency on the device" in page
 
@@ -181,7 +180,7 @@ def test_a_host_bound_row_and_what_could_not_be_read_are_named() -> None:
 def test_a_run_on_a_gpu_has_the_call_and_the_host_beside_its_results(latency: str) -> None:
     facts = made.series_facts()
     one = replace(facts, texts={**facts.texts, "latency": latency, "bound": "host"})
-    page, data = (file.content.decode() for file in run(ENV, made.site(), replace(made.run(0), series=(one,))))
+    page, data = (file.content.decode() for file in run(made.site(), replace(made.run(0), series=(one,))))
     assert ('data-sort="host"' in page) == ('"host":[' in data) == (latency == "device")
     assert '"p50":[100000]' in data and ("on the device" in page) == (latency == "device")
 
@@ -207,7 +206,7 @@ def test_a_page_with_little_says_what_to_do(name: str, path: str, told: str) -> 
 
 def test_accepted_events_are_folded_away() -> None:
     kept = made.event(1, life="accepted", moved=(made.moved(accepted="for clarity", life="accepted"),))
-    page = read(regressions(ENV, made.site(events=(made.event(2), kept))))
+    page = read(regressions(made.site(events=(made.event(2), kept))))
     assert len(_items(page, "events")) == 1 and len(_items(page, "accepted")) == 1
     table = next(table for table in page.all("table") if table.attributes.get("data-table") == "accepted")
     assert any(outer.tag == "details" for outer in table.inside) and "for clarity" in table.text
@@ -215,7 +214,7 @@ def test_accepted_events_are_folded_away() -> None:
 
 def test_an_event_says_who_did_it_and_how_to_see_it_again() -> None:
     happened = made.event(2, era=("driver 580.1 -> 580.2",), moved=(made.moved(relative=1.049),))
-    page = read(regressions(ENV, made.site(events=(happened,))))
+    page = read(regressions(made.site(events=(happened,))))
     (item,) = _items(page, "events")
     told = {part.strip(" \n:") for part in re.split(r"\n|: ", item.text)}
     assert {"code", "driver 580.1 -> 580.2"} <= told
@@ -232,7 +231,7 @@ def test_an_event_without_a_latency_gives_its_reason() -> None:
     worse = made.event(
         1, kind="newest", direction="worse", moved=(made.moved(change=0.9, reason="1 more memset a call"),)
     )
-    first, page = read(overview(ENV, made.site(events=(worse,)))), read(regressions(ENV, made.site(events=(worse,))))
+    first, page = read(overview(made.site(events=(worse,)))), read(regressions(made.site(events=(worse,))))
     (item,) = _items(page, "events")
     assert "1 more memset a call" in first.text and "1 more memset a call" in item.text
 
@@ -277,7 +276,6 @@ def test_words() -> None:
     assert templates.cut("x" * 20, 9) == f'<span title="{"x" * 20}">xxxxx…xxx</span>'
     assert ">2026-11-20 15:39<" in templates.moment("2026-11-20T16:39:33.5+01:00")
     assert templates.moment("<yesterday>") == "&lt;yesterday&gt;" and templates.moment(None) == ""
-    assert templates.between(Interval(2, 1.5, 2.5)) == "1.500x to 2.500x" and templates.between(None) == ""
     assert templates.span((4, 4)) == "4" and templates.span((4, 2064)) == "4 to 2,064" and templates.span(None) == ""
     assert templates.number(float("nan")) == "" and templates.number(1234567.0) == "1.23457e+06"
     assert 'class="state state-failed"' in templates.state("oom") and 'class="state state-other"' in templates.state(
@@ -288,7 +286,7 @@ def test_words() -> None:
 def test_a_name_that_is_not_known_fails(tmp_path: Path) -> None:
     (tmp_path / "page.html.j2").write_text("{{ nothing }}")
     with pytest.raises(UndefinedError, match="nothing"):
-        render(environment(tmp_path), "page.html.j2", "page.html", made.empty())
+        environment(tmp_path).get_template("page.html.j2").render()
 
 
 def test_compiled_templates_are_kept_beside_them_where_that_is_possible(tmp_path: Path) -> None:
@@ -297,12 +295,7 @@ def test_compiled_templates_are_kept_beside_them_where_that_is_possible(tmp_path
         (folder / "page.html.j2").write_text("text")
         if not is_kept:  # as in a folder that cannot be written
             (folder / "__pycache__").write_text("")
-        assert render(environment(folder), "page.html.j2", "page.html", made.empty()).content == b"text"
+        assert environment(folder).get_template("page.html.j2").render() == "text"
         assert (folder / "__pycache__").is_dir() == is_kept
         (folder / "page.html.j2").write_text("new")
-        made_anew = environment.__wrapped__(folder)
-        assert render(made_anew, "page.html.j2", "page.html", made.empty()).content == b"new"
-
-
-def test_a_build_gives_the_same_bytes_again() -> None:
-    assert build(made.site(), [made.run()]) == build(made.site(), [made.run()])
+        assert environment.__wrapped__(folder).get_template("page.html.j2").render() == "new"

@@ -16,10 +16,9 @@ names = st.text() | st.sampled_from(made.HOSTILE)
 
 @given(names, names, names)
 def test_no_name_leaves_its_folder(device: str, suite: str, operator: str) -> None:
-    for place in (paths.operator_page, paths.operator_data, paths.badge):
-        assert FILE.fullmatch(place(device, suite, operator))
-    for place_of in (paths.run_page, paths.run_data):
-        assert FILE.fullmatch(place_of(operator, device))
+    pages = [paths.operator_page(device, suite, operator), paths.run_page(operator, device)]
+    for path in (*pages, *map(paths.data_of, pages), paths.badge(device, suite, operator)):
+        assert FILE.fullmatch(path)
 
 
 @given(st.tuples(names, names, names), st.tuples(names, names, names))
@@ -36,11 +35,6 @@ def test_plain_names_can_be_read() -> None:
 def test_runs_that_differ_in_case_or_device_have_pages_of_their_own() -> None:
     runs = [("run-A", "CPU"), ("run-a", "CPU"), ("run-a", "GPU")]
     assert len({paths.run_page(*run) for run in runs}) == len(runs)
-
-
-def test_relative() -> None:
-    assert paths.relative("index.html", "runs/a.html") == "runs/a.html"
-    assert paths.relative("runs/a.html", "index.html") == "../index.html"
 
 
 @given(names)

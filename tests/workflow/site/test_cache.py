@@ -179,9 +179,9 @@ def test_pages_of_operators_and_runs_that_did_not_change_are_not_made(
     made: list[str] = []
 
     def noted(make: Callable[..., object]) -> Callable[..., object]:
-        def called(templates: object, site: object, facts: object, **options: object) -> object:
+        def called(site: object, facts: object, **options: object) -> object:
             made.append(getattr(facts, "operator", "") or facts.head.run_id)  # type: ignore[attr-defined]
-            return make(templates, site, facts, **options)
+            return make(site, facts, **options)
 
         return called
 
