@@ -34,7 +34,7 @@ class Selection(Value):
         is_inside = self.suite is not None and self.suite.endswith("/") and suite.startswith(self.suite)
         if self.suite not in (None, suite) and not is_inside:
             return False
-        return self.pattern is None or any(_matches(name, self.pattern) for name in (operator, case) if name)
+        return self.pattern is None or any(matches(name, self.pattern) for name in (operator, case) if name)
 
 
 def parse_selection(text: str) -> Selection:
@@ -59,7 +59,7 @@ def narrow(selections: Iterable[Selection]) -> tuple[Selection, ...]:
     return (*confined, *(one for one in selections if one not in files and one not in names))
 
 
-def _matches(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
     # A case key holds brackets, which a glob would read as a set of characters.
     return name == pattern or fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
@@ -236,7 +236,7 @@ def one_of_each(
 
 
 def names_implementation(wanted: Collection[str], name: str) -> bool:
-    return not wanted or any(_matches(name, pattern) for pattern in wanted)
+    return not wanted or any(matches(name, pattern) for pattern in wanted)
 
 
 def taken(operator: OperatorDescription, wanted: Collection[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ The fields are the columns of the store, in its order; `store.schema` derives th
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, overload
 
@@ -302,6 +302,11 @@ class Series:
         if record.case is None or record.implementation is None or record.mode is None:
             return None
         return _series(record.device_name, record.suite, record.case, record.implementation, record.mode)
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Series | None":
+        """Return the series of a row of the store; None as for `of`."""
+        return None if None in (values := {name: row[name] for name in COLUMNS}).values() else cls(**values)
 
     @property
     def operator(self) -> str:

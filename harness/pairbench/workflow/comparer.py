@@ -111,7 +111,7 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
         scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
         for head in chunk:
             for row in rows[head.run_id]:
-                series = _series(row)
+                series = Series.of_row(row)
                 if series is None or head.run_id >= earliest.get(row["device_name"], ""):
                     continue
                 if series in wanted:
@@ -165,10 +165,6 @@ def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
             return
     if chunk:
         yield chunk
-
-
-def _series(row: Mapping[str, Any]) -> Series | None:
-    return None if None in (values := {name: row[name] for name in COLUMNS}).values() else Series(**values)
 
 
 def _load(index: RunIndex, used: Sequence[IndexedRun], serves: Mapping[str, set[Series]]) -> Reading[Records]:
@@ -275,7 +271,7 @@ class Comparer:
             rows = self.index.keys(heads[begin:end], (*COLUMNS, "status")) if failing else {}
             for head in heads[begin:end] if failing else ():
                 for row in rows[head.run_id]:
-                    if (series := _series(row)) in failing and row["status"] in BAD:
+                    if (series := Series.of_row(row)) in failing and row["status"] in BAD:
                         first[series] = head.run_id
                     failing -= {series} if row["status"] not in BAD else set()
         used = [head for head in heads if head.run_id in first.values()]

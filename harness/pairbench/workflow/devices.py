@@ -4,7 +4,6 @@ Also what a machine can do, how busy its host is, and one case of one operator, 
 """
 
 import contextlib
-import fnmatch
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +25,7 @@ from pairbench.model.environment import Device, Environment, Finding, HostLoad
 from pairbench.model.outcome import Correctness, ImpostorResult, Outcome
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, Plan, PlannedCase
-from pairbench.plan import equipped, left_to, make_plan, typical
+from pairbench.plan import equipped, left_to, make_plan, matches, typical
 from pairbench.report.labels import listed
 from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow.progress import PlainProgress
@@ -335,7 +334,4 @@ def one_case(plan: Plan, chosen: Chosen, wanted: str | None, device: Device) -> 
 def fits(case: Case, wanted: str) -> bool:
     """Return whether a text names a case: its key, some of its axes as `dtype=float32,rows=4`, or a glob of its key."""
     axes = {f"{axis}={text}" for axis, value in case.axes for text in (format_value(value), value)}
-    if set(wanted.split(",")) <= axes:
-        return True
-    # A key holds brackets, which a glob would read as a set of characters.
-    return wanted == case.key or fnmatch.fnmatchcase(case.key, wanted.replace("[", "[[]"))
+    return set(wanted.split(",")) <= axes or matches(case.key, wanted)

@@ -1,7 +1,6 @@
 """Stored records found by names of series, for a trend or a chart along an axis of the cases, and what is known of their noise."""
 
 import difflib
-import fnmatch
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +19,7 @@ from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor
 from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.record import COLUMNS, Record, Series
-from pairbench.plan import ANY, Wanted, parse_selection
+from pairbench.plan import ANY, Wanted, matches, parse_selection
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
@@ -60,7 +59,7 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
     stored = dataset_files(place, "records")
     problems = stored.problems
     here: list[Series] = []
-    matches: list[Series] = []
+    fitting: list[Series] = []
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
     by_device: defaultdict[str, list[RunFile]] = defaultdict(list)
     for file in stored.files:
@@ -71,33 +70,32 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
         reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
         looked.update(unread)
         for row in itertools.chain.from_iterable(reading.value.values()):
-            if all(row[name] is not None for name in COLUMNS):
-                known[Series(**{name: row[name] for name in COLUMNS})] = (row["device_kind"], row["tier"])
+            if (series := Series.of_row(row)) is not None:
+                known[series] = (row["device_kind"], row["tier"])
         kinds = {series.device_name: kind for series, (kind, _) in known.items()}
         problems += reading.problems
         devices = wanted.devices(kinds)
         here = sorted(series for series in known if series.device_name in devices)
         meant = [series for series in here if wanted.takes(series.implementation, series.mode, known[series][1])]
         exact = [series for series in meant if series.name == text]
-        part = f"*{_glob(text)}*"
-        matches = exact or matching(meant, text) or [one for one in meant if fnmatch.fnmatchcase(one.name, part)]
-        if exact or (matches and stage):
+        fitting = exact or matching(meant, text) or [one for one in meant if matches(one.name, f"*{text}*")]
+        if exact or (fitting and stage):
             break
     if not here:
         models = ", ".join(sorted(kinds)) or "none"
         nothing = f"--device {wanted.device!r} has no series in store {place.name!r}"
         raise SelectionError(f"{nothing}; device models are: {models}")
-    if len(matches) == 1:
-        return Reading(matches[0], problems)
-    names = {series.name for series in matches}
+    if len(fitting) == 1:
+        return Reading(fitting[0], problems)
+    names = {series.name for series in fitting}
     if len(names) == 1:
         measured = f"series {text!r} was measured on several device models; choose one with --device"
-        raise SelectionError(f"{measured}: {', '.join(series.device_name for series in matches)}")
-    if matches:
-        is_ambiguous = len(names) < len(matches)
-        lines = [f"\n  {one.name}{f' ({one.device_name})' if is_ambiguous else ''}" for one in matches[:_LISTED]]
-        lines += [f"\n  and {len(matches) - _LISTED:,} more"] if len(matches) > _LISTED else []
-        raise SelectionError(f"series {text!r} fits {len(matches):,}, expected one; name one of{''.join(lines)}")
+        raise SelectionError(f"{measured}: {', '.join(series.device_name for series in fitting)}")
+    if fitting:
+        is_ambiguous = len(names) < len(fitting)
+        lines = [f"\n  {one.name}{f' ({one.device_name})' if is_ambiguous else ''}" for one in fitting[:_LISTED]]
+        lines += [f"\n  and {len(fitting) - _LISTED:,} more"] if len(fitting) > _LISTED else []
+        raise SelectionError(f"series {text!r} fits {len(fitting):,}, expected one; name one of{''.join(lines)}")
     close = difflib.get_close_matches(text, [series.name for series in here], n=3, cutoff=0.3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"one of its {len(here):,} is {min(here).name}"
     raise SelectionError(f"series {text!r} is not in store {place.name!r}; {hint}")
@@ -131,13 +129,8 @@ def read_history(store: Store, series: Series) -> tuple[Reading[Records], Floor 
 def matching(known: Iterable[Series], text: str) -> list[Series]:
     """Return the series whose names match a glob, else those of a SELECT argument."""
     known, selection = list(known), parse_selection(text)
-    whole = [series for series in known if fnmatch.fnmatchcase(series.name, _glob(text))]
+    whole = [series for series in known if matches(series.name, text)]
     return whole or [one for one in known if selection.takes_name(one.suite, one.operator, one.case)]
-
-
-def _glob(text: str) -> str:
-    """Return a text as a glob in which a bracket stands for itself, and begins no set of characters."""
-    return text.replace("[", "[[]")
 
 
 def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> Reading[tuple[Record, ...]]:
@@ -162,11 +155,11 @@ def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]
     on_devices = [names for *names, device, _ in rows_of_names if device in devices]
     cases = {case for suite, operator, case in on_devices if wanted.selects(suite, operator, case)}
     newest = named[named["case"].isin(cases)].drop_duplicates(subset=list(COLUMNS), keep="last")
-    run_of = {Series(**{name: row[name] for name in COLUMNS}): row["run_id"] for row in newest.to_dict("records")}
+    run_of = {Series.of_row(row): row["run_id"] for row in newest.to_dict("records")}
     if not run_of:
         return Reading((), problems)
     rows, more = read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})
-    taken = tuple(row for row in rows if (series := Series.of(row)) and run_of.get(series) == row.run_id)
+    taken = tuple(row for row in rows if run_of.get(Series.of(row)) == row.run_id)
     return Reading(taken, tuple(dict.fromkeys([*problems, *more])))
 
 
