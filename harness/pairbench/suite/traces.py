@@ -20,27 +20,29 @@ from pairbench.model.plain import Value
 FLASHINFER, SOL = "FlashInfer-Trace", "SOL-ExecBench"
 _KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
 DTYPES = {
-    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"},
-    **{
-        "F8_E5M2": "float8_e5m2",
-        "I64": "int64",
-        "I32": "int32",
-        "I16": "int16",
-        "I8": "int8",
-        "U8": "uint8",
-        "BOOL": "bool",
-    },
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
 }
 """Dtypes that inputs and outputs can have, by their names in safetensors files."""
 _RESERVED = frozenset(("workload", "tf32", "direction"))
 """Names of axes that mean something else in pairbench."""
 _LFS = b"version https://git-lfs"
-PYTHON = frozenset("python pytorch triton tilelang cute_dsl cutile cudnn_frontend".split())
-NATIVE = frozenset("cpp cuda cuda_cpp cutlass cudnn cublas".split())
+PYTHON = frozenset(["python", "pytorch", "triton", "tilelang", "cute_dsl", "cutile", "cudnn_frontend"])
+NATIVE = frozenset(["cpp", "cuda", "cuda_cpp", "cutlass", "cudnn", "cublas"])
 
 
 class LeftOutError(SuiteError):
-    """A workload or a solution cannot be taken; the problem can."""
+    """A workload or a solution cannot be taken; the problem can, unless it is raised beyond them."""
 
 
 class Spec(NamedTuple):
@@ -61,6 +63,7 @@ class Workload(NamedTuple):
 
 class Solution(NamedTuple):
     path: Path
+    definition: str
     name: str
     languages: tuple[str, ...]
     entry: str
@@ -70,6 +73,12 @@ class Solution(NamedTuple):
     """Whether it writes into outputs that are its last arguments; None where its signature tells."""
     sources: dict[str, str]
     options: dict[str, list[str]]
+
+    @property
+    def digest(self) -> str:
+        sources = self.sources or {self.path.name: self.path.read_text(errors="replace")}
+        texts = {name: code_of(text) if name.endswith(".py") else text for name, text in sources.items()}
+        return digest_of([self.languages, self.entry, self.function, self.into_outputs, texts, self.options])
 
 
 class Problem(Value):
@@ -116,11 +125,12 @@ class Problem(Value):
         for where, line in _lines(file):
             try:
                 one = self._workload(_parsed(line, where), where)
-                if one.uuid in found:
-                    raise LeftOutError(f"{where}: the uuid {one.uuid!r} is that of an earlier line; give it its own")
-                found[one.uuid] = one
             except LeftOutError as error:
                 left_out.append(("workload", str(error)))
+                continue
+            if found.setdefault(one.uuid, one) is not one:
+                why = f"the uuid {one.uuid!r} is that of an earlier line; give it its own"
+                left_out.append(("workload", f"{where}: {why}"))
         if not found:
             why = left_out[-1][1] if left_out else f"{file.name} is empty"
             raise SuiteError(f"suite {self.path.name}: no workload can be taken: {why}")
@@ -204,17 +214,17 @@ class Problem(Value):
     def _add(self, found: dict[str, Solution], file: Path, left_out: list[tuple[str, str]], kind: str) -> None:
         try:
             one = read_solution(file)
-            document = _document(file)
-            if document["definition"] != self.name:
-                raise LeftOutError(f"{file.name}: it is for {document['definition']!r}, not for {self.name!r}")
-            if one.name in found and found[one.name].path.resolve() != file.resolve():
-                if kind != "candidate":
-                    raise LeftOutError(f"{file.name}: {one.name!r} is the name of {found[one.name].path.name}, too")
-                one = one._replace(name=f"{one.name}.{file.stem}")
-            found.pop(one.name, None)  # what is asked for comes last, though it is in the data set
-            found[one.name] = one
         except LeftOutError as error:
             left_out.append((kind, str(error)))
+            return
+        same = found.get(one.name)
+        if one.definition != self.name:
+            left_out.append((kind, f"{file.name}: it is for {one.definition!r}, not for {self.name!r}"))
+        elif same and same.path.resolve() != file.resolve() and kind != "candidate":
+            left_out.append((kind, f"{file.name}: {one.name!r} is the name of {same.path.name}, too"))
+        else:  # what is asked for comes last, though it is in the data set
+            found.pop(one.name, None)
+            found[one.name] = one
 
 
 def is_definition(path: Path) -> bool:
@@ -276,7 +286,6 @@ def axis_name(name: str) -> str:
 def read_solution(path: Path) -> Solution:
     """Read and check a solution; raise a LeftOutError where it cannot be taken, whatever the machine."""
     document, where = _document(path), path.name
-    _field(document, "definition", str, where)
     spec = _field(document, "spec", dict, where)
     languages = spec.get("languages") or [spec.get("language")]
     sources = {}
@@ -291,7 +300,7 @@ def read_solution(path: Path) -> Solution:
     if entry not in sources or not function:
         expected = f"expected file::function with one of {', '.join(sources) or 'the sources'}"
         raise LeftOutError(f"{where}: entry_point is {spec['entry_point']!r}, {expected}")
-    if unknown := [one for one in languages if one not in PYTHON | NATIVE]:
+    if unknown := [one for one in languages if not isinstance(one, str) or one not in PYTHON | NATIVE]:
         raise LeftOutError(
             f"{where}: language {unknown[0]!r} is unknown, expected {', '.join(sorted(PYTHON | NATIVE))}"
         )
@@ -303,6 +312,7 @@ def read_solution(path: Path) -> Solution:
     options = spec.get("compile_options") or {}
     return Solution(
         path=path,
+        definition=_field(document, "definition", str, where),
         name=_field(document, "name", str, where),
         languages=tuple(languages),
         entry=entry,
@@ -314,7 +324,7 @@ def read_solution(path: Path) -> Solution:
 
 
 def _python_file(path: Path, name: str) -> Solution:
-    return Solution(path, name, ("python",), "", "run", None, {}, {})
+    return Solution(path, "", name, ("python",), "", "run", None, {}, {})
 
 
 def traces_of(problem: Problem) -> Iterator[dict[str, Any]]:
@@ -434,21 +444,27 @@ def _spec(given: Any, axes: Mapping[str, Any], where: str) -> Spec:
     if not isinstance(given, dict) or "shape" not in given:
         raise LeftOutError(f"{where} is {given!r:.80}, expected an object with shape and dtype")
     shape, dtype = given["shape"], given.get("dtype")
-    if dtype not in DTYPES.values():
+    if not isinstance(dtype, str) or dtype not in DTYPES.values():
         raise LeftOutError(
             f"{where} has the dtype {dtype!r}, which cannot be taken; expected {', '.join(DTYPES.values())}"
         )
     if shape is not None and not isinstance(shape, list):
         raise LeftOutError(f"{where} has the shape {shape!r:.60}, expected a list of axes, or null for a Python scalar")
     sizes = [int(one) if isinstance(one, str) and one.isdecimal() else one for one in shape or ()]
-    if unknown := [one for one in sizes if type(one) is not int and one not in axes]:
+    if unknown := [one for one in sizes if type(one) is not int and not (isinstance(one, str) and one in axes)]:
         raise LeftOutError(f"{where} has the axis {unknown[0]!r}, expected one of {', '.join(axes)}")
     return Spec(None if shape is None else tuple(sizes), dtype, str(given.get("description") or ""))
 
 
 _OPERATIONS: dict[type, Callable[..., Any]] = {
-    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv},
-    **{ast.Div: operator.truediv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos},
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
 }
 
 
@@ -471,8 +487,8 @@ def _computed(expression: str, sizes: Mapping[str, int], where: str) -> int:
 
     try:
         found = value(ast.parse(expression.strip(), mode="eval").body)
-        if found != int(found) or found < 0:
-            raise ValueError(f"it is {found}, expected a whole number, 0 or more")
     except (SyntaxError, ValueError, ArithmeticError, RecursionError) as error:
         raise LeftOutError(f"{where} is {expression!r}: {error}") from None
+    if found != int(found) or found < 0:
+        raise LeftOutError(f"{where} is {expression!r}, which is {found}, expected a whole number, 0 or more")
     return int(found)

@@ -97,7 +97,7 @@ def _by_name(name: str, spec: traces.Spec, shape: tuple[int, ...], make: Make) -
     if name in ("cos", "cos_cached", "rope_cos", "sin", "sin_cached", "rope_sin"):
         angle = make.normal(*shape).clamp_(-math.pi, math.pi)
         return (angle.cos() if "cos" in name else angle.sin()).to(dtype)
-    if base.split("_")[-1] in ("rstd", "std", "var") or name.split("_")[-1] == "variance":
+    if base.split("_")[-1] in ("rstd", "std", "var") or name.rsplit("_", maxsplit=1)[-1] == "variance":
         return make.normal(*shape, dtype=dtype).abs_() + 0.1
     ranges = {"A_cumsum": (-0.1, 0.0), "A_log": (-5.0, -1.0), "A": (-1.0, -0.001), "g": (-5.0, 0.0)}
     if name in ranges:
