@@ -38,8 +38,7 @@ def load_module(path: Path) -> ModuleType:
     """Load a Python file, or return its module if it is loaded. A file that raises leaves nothing behind."""
     if path.suffix != ".py":
         raise ImportError(f"{path.name} is not a Python file")
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
+    be_found()
     name = NAMESPACE
     for folder in reversed(path.parent.parents):
         _make_package(name, folder)
@@ -48,13 +47,18 @@ def load_module(path: Path) -> ModuleType:
     return importlib.import_module(f"{name}.{_word(path.stem)}")
 
 
+def be_found() -> None:
+    """Have modules of the namespace found from now on; a candidate that did so first would change what all share."""
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+
+
 def load_text(place: Path, texts: Mapping[str, str], entry: str) -> ModuleType:
     """Load a Python source that stands as text in a file, as in a JSON document; `texts` are all sources by path, which may import one another."""
     # They have files for names that lie "in" the document, so that a traceback names both and `inspect` finds the text.
     digest = hashlib.sha256(repr([str(place), sorted(texts.items())]).encode()).hexdigest()[:12]
     package = f"{NAMESPACE}.{_word(place.stem)}_{digest}"
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
+    be_found()
     _make_package(NAMESPACE, Path(place.anchor))
     _make_package(package, place)
     for path, text in texts.items():

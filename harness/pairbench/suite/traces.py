@@ -96,6 +96,10 @@ class Problem(Value):
     description: str
 
     @property
+    def label(self) -> str:
+        return label_of(self.path)
+
+    @property
     def root(self) -> Path:
         """The folder that holds `definitions`, or that of a SOL-ExecBench problem."""
         folders = [one.parent for one in self.path.parents if one.name == "definitions"]
@@ -118,9 +122,7 @@ class Problem(Value):
         file = next(iter(sorted(self.root.glob(pattern))), None)
         file = file or next(iter(sorted(self.root.glob(f"workloads/**/{self.name}.jsonl"))), None)
         if file is None:
-            raise SuiteError(
-                f"suite {self.path.name}: there is no {pattern} in {self.root}, expected its workloads there"
-            )
+            raise SuiteError(f"suite {self.label}: there is no {pattern} in {self.root}, expected its workloads there")
         found: dict[str, Workload] = {}
         for where, line in _lines(file):
             try:
@@ -133,7 +135,7 @@ class Problem(Value):
                 left_out.append(("workload", f"{where}: {why}"))
         if not found:
             why = left_out[-1][1] if left_out else f"{file.name} is empty"
-            raise SuiteError(f"suite {self.path.name}: no workload can be taken: {why}")
+            raise SuiteError(f"suite {self.label}: no workload can be taken: {why}")
         return list(found.values())
 
     def _workload(self, line: dict[str, Any], where: str) -> Workload:
@@ -195,7 +197,10 @@ class Problem(Value):
     def solutions(self, against: str, left_out: list[tuple[str, str]]) -> list[Solution]:
         """Return the solutions of the data set, then the candidates in `against`, each under a name of its own."""
         found: dict[str, Solution] = {}
-        for file in _of_definition(self.root if self.form == SOL else self.root / "solutions", self.name):
+        inside = _by_definition(self.root.resolve() if self.form == SOL else (self.root / "solutions").resolve())
+        for file in (
+            [one for several in inside.values() for one in several] if self.form == SOL else inside.get(self.name, [])
+        ):
             self._add(found, file, left_out, "solution")
         place = Path(against)
         if against and place.is_file() and place.suffix == ".json":
@@ -203,7 +208,7 @@ class Problem(Value):
         elif against and place.is_file():
             found[place.stem] = _python_file(place, place.stem)
         elif against:
-            for file in _of_definition(place, self.name):
+            for file in _by_definition(place.resolve()).get(self.name, []):
                 self._add(found, file, left_out, "solution")
             names = {self.name, self.path.stem, *([self.path.parent.name] if self.form == SOL else [])}
             for file in sorted(place.glob("*.py")):
@@ -239,7 +244,7 @@ def is_definition(path: Path) -> bool:
 
 def read_problem(path: Path) -> Problem:
     """Read and check a definition; raise a SuiteError where it cannot be taken."""
-    where = f"suite {path.name}"
+    where = f"suite {label_of(path)}"
     try:
         document = _document(path)
         form = SOL if path.name == "definition.json" else FLASHINFER
@@ -276,6 +281,11 @@ def read_problem(path: Path) -> Problem:
         custom=str(document.get("custom_inputs_entrypoint") or ""),
         description=" ".join(str(document.get("description") or "").split()),
     )
+
+
+def label_of(path: Path) -> str:
+    """Return the name of a definition's file in messages, with the folder of a SOL-ExecBench problem, whose files are all called alike."""
+    return f"{path.parent.name}/{path.name}" if path.name == "definition.json" else path.name
 
 
 def axis_name(name: str) -> str:
@@ -367,13 +377,9 @@ def code_of(text: str) -> str:
         return text
 
 
-def _of_definition(folder: Path, name: str) -> list[Path]:
-    """Return the solutions in a folder that say, or whose text says, that they are for a definition."""
-    return _by_definition(folder.resolve()).get(name, [])
-
-
 @functools.lru_cache(maxsize=64)
 def _by_definition(folder: Path) -> dict[str, list[Path]]:
+    """Return the solutions in a folder and below by the definition that they are for; one that cannot be read by its own and its folder's name."""
     found: dict[str, list[Path]] = {}
     for file in sorted(folder.rglob("*.json")):
         if file.name == "definition.json":

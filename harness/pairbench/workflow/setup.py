@@ -206,7 +206,7 @@ class Chosen(Value):
             "solution": sum(name not in (BASELINE, "compiled") for name in named),
         }
         more = {kind: sum(one == kind for _, one, _ in left_out) for kind in taken}
-        more["problem"] = len(broken) + sum(kind == "operator" for _, kind, _ in left_out)
+        more["problem"] += len(broken)
         return [*lines, f"taken: {', '.join(f'{n} of {n + more[kind]} {kind}s' for kind, n in taken.items())}"]
 
 

@@ -19,7 +19,7 @@ from pairbench.model.operator import Operator
 from pairbench.model.plain import Value
 from pairbench.suite import traces
 from pairbench.suite.load import PROBLEM, candidate_files
-from pairbench.suite.modules import load_module
+from pairbench.suite.modules import be_found, load_module
 
 _FLOATS = {"bf16": torch.bfloat16, "f64": torch.float64, "f32": torch.float32, "f16": torch.float16}
 _COMPLEX = {"c32": torch.complex32, "c64": torch.complex64, "c128": torch.complex128}
@@ -45,6 +45,7 @@ class Arguments(NamedTuple):
 def operators_of(path: Path, against: str) -> Iterator[Operator]:
     """Yield an operator for each name in the file that torch has, with the candidates in `against`."""
     lines: dict[str, list[tuple[int, str]]] = {}
+    be_found()
     name, refused, found = "", list[tuple[str, str]](), list[Operator]()
     try:
         text = path.read_text(encoding="utf-8")
@@ -61,7 +62,7 @@ def operators_of(path: Path, against: str) -> Iterator[Operator]:
         try:
             found.append(_operator(path, name, several, against))
         except SuiteError as error:
-            refused.append(("operator", str(error)))
+            refused.append(("problem", str(error)))
     if not found:
         why = "; ".join(why for _, why in refused) or "it names none"
         raise SuiteError(f"suite {path.name}: no operator can be taken: {why}")

@@ -39,7 +39,7 @@ def operator_of(path: Path, against: str) -> Operator:
         raise SuiteError(f"{place_in_suite(path, error)}: {type(error).__name__}: {message_of(error)}") from error
     for name in filter(None, ("run", problem.custom)):
         if not callable(getattr(module, name, None)):
-            raise SuiteError(f"suite {path.name}: 'reference' defines no function {name}")
+            raise SuiteError(f"suite {problem.label}: 'reference' defines no function {name}")
     candidates = []
     for one in problem.solutions(against, left_out):
         if why := build.why_not(one):
