@@ -268,5 +268,20 @@ def test_sources_of_c_plus_plus_are_built_or_said(trace_set: Path, monkeypatch: 
     )
 
 
+def test_a_run_is_exported_as_traces_of_the_same_form(trace_set: Path) -> None:
+    done = pairbench(trace_set, "run", "set/definitions/other/double.json", "-i=sum", "-i=wrong")
+    assert done.returncode == 1, done.stderr
+    done = call(trace_set.parent, environment_of(trace_set.parent / "tmp"), "export", "flashinfer-trace")
+    traces = {one["solution"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert set(traces) == {"sum", "wrong"}, done.stderr
+    right, wrong = (traces[name]["evaluation"] for name in ("sum", "wrong"))
+    assert (right["status"], wrong["status"]) == ("PASSED", "INCORRECT_NUMERICAL")
+    assert right["performance"]["speedup_factor"] > 0 and wrong["performance"] is None
+    assert wrong["correctness"]["max_absolute_error"] > 0 and "differs from the baseline's" in wrong["log"]
+    assert traces["sum"]["workload"] == workload("11111111-aa", {"M": 3}, x={})
+    save(trace_set / "traces" / "double.jsonl", done.stdout)
+    assert [claim.implementation for claim in only(of(trace_set, "double")).claims] == ["sum"], "what was written is read"
+
+
 def test_the_root_is_beside_the_definitions(trace_set: Path) -> None:
     assert read_problem(of(trace_set, "double")).root == trace_set
