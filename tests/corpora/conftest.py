@@ -166,7 +166,7 @@ def trace_set(tmp_path: Path) -> Path:
     save(root / "definitions" / "other" / "broken.json", '{"name": "broken",\n "axes": }')
     mine = root / "solutions" / "us"
     save(mine / "double" / "sum.json", solution("sum", "double", "def run(x, y):\n    y.copy_(x).add_(x)\n"))
-    save(mine / "double" / "again.json", solution("sum", "double", "def run(x, y):\n    y.copy_(x)\n"))
+    save(mine / "double" / "twice.json", solution("sum", "double", "def run(x, y):\n    y.copy_(x)\n"))
     two = [
         {
             "path": "main.py",

@@ -197,23 +197,24 @@ class Problem(Value):
     def solutions(self, against: str, left_out: list[tuple[str, str]]) -> list[Solution]:
         """Return the solutions of the data set, then the candidates in `against`, each under a name of its own."""
         found: dict[str, Solution] = {}
-        inside = _by_definition(self.root.resolve() if self.form == SOL else (self.root / "solutions").resolve())
-        for file in (
-            [one for several in inside.values() for one in several] if self.form == SOL else inside.get(self.name, [])
-        ):
-            self._add(found, file, left_out, "solution")
+        sol = self.form == SOL
+        inside = _by_definition((self.root if sol else self.root / "solutions").resolve())
+        # All of a folder are for its one problem, and one of another name is a mistake to be told of.
+        files = [one for name, several in inside.items() for one in several if sol or name == self.name]
         place = Path(against)
+        if against and place.is_dir():
+            files += _by_definition(place.resolve()).get(self.name, [])
+        for file in dict.fromkeys(files):
+            self._add(found, file, left_out, "solution")
         if against and place.is_file() and place.suffix == ".json":
             self._add(found, place, left_out, "candidate")
-        elif against and place.is_file():
-            found[place.stem] = _python_file(place, place.stem)
-        elif against:
-            for file in _by_definition(place.resolve()).get(self.name, []):
-                self._add(found, file, left_out, "solution")
-            names = {self.name, self.path.stem, *([self.path.parent.name] if self.form == SOL else [])}
-            for file in sorted(place.glob("*.py")):
-                if file.stem in names:
-                    found[place.resolve().name] = _python_file(file, place.resolve().name)
+            return list(found.values())
+        names = {self.name, self.path.parent.name if sol else self.path.stem}
+        for file in [place] if place.is_file() else sorted(place.glob("*.py")) if against else ():
+            name = file.stem if file == place else place.resolve().name
+            if file == place or file.stem in names:
+                found.pop(name, None)  # what is asked for comes last
+                found[name] = Solution(file, self.name, name, ("python",), "", "run", None, {}, {})
         return list(found.values())
 
     def _add(self, found: dict[str, Solution], file: Path, left_out: list[tuple[str, str]], kind: str) -> None:
@@ -227,7 +228,7 @@ class Problem(Value):
             left_out.append((kind, f"{file.name}: it is for {one.definition!r}, not for {self.name!r}"))
         elif same and same.path.resolve() != file.resolve() and kind != "candidate":
             left_out.append((kind, f"{file.name}: {one.name!r} is the name of {same.path.name}, too"))
-        else:  # what is asked for comes last, though it is in the data set
+        else:  # likewise, though it may be in the data set
             found.pop(one.name, None)
             found[one.name] = one
 
@@ -331,10 +332,6 @@ def read_solution(path: Path) -> Solution:
         sources=sources,
         options={name: list(map(str, options.get(name) or [])) for name in ("cflags", "cuda_cflags", "ld_flags")},
     )
-
-
-def _python_file(path: Path, name: str) -> Solution:
-    return Solution(path, "", name, ("python",), "", "run", None, {}, {})
 
 
 def traces_of(problem: Problem) -> Iterator[dict[str, Any]]:
@@ -479,7 +476,7 @@ def _computed(expression: str, sizes: Mapping[str, int], where: str) -> int:
 
     def value(node: ast.AST) -> Any:
         match node:
-            case ast.Constant(value=int() | float()):
+            case ast.Constant(value=int()):
                 return node.value
             case ast.Name() if node.id in sizes:
                 return sizes[node.id]

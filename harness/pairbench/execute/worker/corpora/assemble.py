@@ -12,12 +12,6 @@ from pairbench.model.operator import Operator, Variant
 from pairbench.model.tolerance import REASSOCIATED
 
 
-class Maker(Protocol):
-    """Makes the inputs of a case by the value of its axis `workload`."""
-
-    def inputs(self, workload: str, make: Make) -> dict[str, Any]: ...
-
-
 class Loadable(Protocol):
     """A candidate that is not loaded yet: only the process that calls it does so."""
 
@@ -37,7 +31,7 @@ def assembled(
     home: str,
     digest: str,
     entry: Callable[..., Any],
-    made: Maker,
+    made: Callable[[str, Make], dict[str, Any]],
     cases: Sequence[dict[str, Any]],
     sizes: Sequence[float],
     candidates: Iterable[Candidate],
@@ -45,7 +39,7 @@ def assembled(
     summary: str = "",
     **more: Any,
 ) -> Operator:
-    """Return the operator of a problem: its smallest case by `sizes` is smoke, and all others are real; `home` is the module that it stands for."""
+    """Return the operator of a problem: its smallest case by `sizes` is smoke, and all others are real; `made` makes the inputs of a case by its axis `workload`, and `home` is the module that the operator stands for."""
     space = {"__name__": home, "problem_digest": digest, "entry": entry, "made": made}
     baseline = bound(_reference, space)
     baseline.__doc__ = summary
@@ -98,7 +92,7 @@ def _compiled(**constants):
 
 def _inputs(make, /, *, workload, **axes):
     assert problem_digest
-    return made.inputs(workload, make)
+    return made(workload, make)
 
 
 def _prepare(**constants):

@@ -193,7 +193,7 @@ class Drawing(Value):
     by_key: dict[str, Arguments]
     in_place: bool
 
-    def inputs(self, workload: str, make: Make) -> dict[str, Any]:
+    def __call__(self, workload: str, make: Make) -> dict[str, Any]:
         """Return a case's inputs; the first argument of an operator that works in place is the state `target`."""
         positional, named = (_drawn(one, make) for one in self.by_key[workload])
         target = {"target": positional.pop(0)} if self.in_place else {}

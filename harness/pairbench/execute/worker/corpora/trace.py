@@ -96,7 +96,7 @@ class Cases(Value):
     by_name: dict[str, traces.Workload]
     custom: Callable[..., Any] | None
 
-    def inputs(self, workload: str, make: Make) -> dict[str, Any]:
+    def __call__(self, workload: str, make: Make) -> dict[str, Any]:
         return values.inputs_of(self.problem, self.by_name[workload], make, self.custom)
 
     def cost(self, workload: str, **_: object) -> tuple[float, float]:
