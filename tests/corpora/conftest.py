@@ -167,6 +167,7 @@ def trace_set(tmp_path: Path) -> Path:
     mine = root / "solutions" / "us"
     save(mine / "double" / "sum.json", solution("sum", "double", "def run(x, y):\n    y.copy_(x).add_(x)\n"))
     save(mine / "double" / "twice.json", solution("sum", "double", "def run(x, y):\n    y.copy_(x)\n"))
+    save(mine / "constant.json", solution("sum", "constant", "def run(x, y):\n    y.fill_(1)\n"))
     two = [
         {
             "path": "main.py",

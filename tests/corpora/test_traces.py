@@ -56,7 +56,7 @@ def test_a_data_set_is_judged_as_it_lies_there(trace_set: Path) -> None:
     assert done.returncode == 2, "a definition is no JSON"
     assert "broken.json: no JSON at line 2, column 10" in done.stderr
     assert "ffi.json: its binding is tvm-ffi, which pairbench does not build" in done.stderr
-    assert "taken: 4 of 5 problems, 6 of 9 workloads, 6 of 8 solutions" in done.stderr
+    assert "taken: 4 of 5 problems, 6 of 9 workloads, 7 of 9 solutions" in done.stderr
 
 
 def test_one_candidate_for_a_definition_gets_one_answer(trace_set: Path) -> None:
