@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.worker.corpora import operators_of
 from pairbench.execute.worker.describe.operators import hashes_of
+from pairbench.execute.worker.problems import operator_of
 from pairbench.model.operator import Operator
 from pairbench.report.rows import fast_p
 from pairbench.suite.load import find_suites, load_suite
@@ -110,7 +110,7 @@ def write(path: Path, template: str, values: dict[str, str]) -> Path:
 
 
 def only(path: Path, against: Path | str = "") -> Operator:
-    (operator,) = load_suite(path, functools.partial(operators_of, against=str(against))).values()
+    (operator,) = load_suite(path, functools.partial(operator_of, against=str(against))).values()
     return operator
 
 

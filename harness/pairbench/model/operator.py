@@ -170,8 +170,6 @@ class Operator(_Declared):
     """What calls compute, in a worker that is at a case of it; None where no gradients are named."""
     tf32: bool = field(default=False, init=False)
     """Whether float32 products and convolutions may use TF32, in a worker that is at a case of it."""
-    left_out: tuple[tuple[str, str], ...] = field(default=(), init=False)
-    """What of a problem of another corpus was not taken: `workload` or `solution`, and a sentence that says why. Part of no hash."""
     reset: bool | Callable[..., object] = False
     """How state is put back before each call, outside of the clock: True to restore the values that `inputs` gave it, at the same
     addresses, or a function that takes the state as keyword arguments and changes it in place. False leaves what the last call left."""
@@ -231,9 +229,7 @@ class Operator(_Declared):
                 raise DeclarationError(f"batched is {batched!r}, expected the name of an axis of whole numbers")
             if not isinstance(owner, str) or not owner.isprintable() or len(owner) > 100:
                 raise DeclarationError(f"owner is {owner!r:.120}, expected a name on one line, such as '@team/kernels'")
-            vars(self).update(
-                name=name, inputs=inputs, oracle=oracle, cost=cost, direction=None, tf32=False, left_out=()
-            )
+            vars(self).update(name=name, inputs=inputs, oracle=oracle, cost=cost, direction=None, tf32=False)
             vars(self).update(variants=optimised, impostors=wrong, gradients=trained, state=kept, cases=points)
             vars(self).update(
                 baseline=replace(plain, consumes=tuple(dict.fromkeys(consumed))),

@@ -43,8 +43,6 @@ class OperatorDescription(Value):
     costs: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Floating-point operations and bytes by case key; empty where no cost is declared."""
     claims: tuple[Claim, ...] = ()
-    left_out: tuple[tuple[str, str], ...] = ()
-    """What of a problem of another corpus was not taken: `problem`, `workload`, `solution` or `candidate`, and a sentence that says why."""
     code_digest: str = ""
     """Digest of all code of the suites that the operator reaches, methods of classes included, which hashes leave out; empty unless
     `--changed-since` asks for it."""

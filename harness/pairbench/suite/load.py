@@ -14,23 +14,21 @@ from types import ModuleType
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.model.operator import Operator
 from pairbench.suite.modules import NAMESPACE, load_module
-from pairbench.suite.traces import is_definition
 
 _MOVED = "moved.toml"
-PROBLEM = "problem in "
-"""How the source of an operator begins whose file is a problem, before the name of its form."""
-_ANY_SIZE = 64  # the characters of a text that tell whether it is one of BackendBench's
+PROBLEM = "problem in KernelBench's form"
+"""How the source of an operator begins whose file is one: `Model`, `get_inputs` and `get_init_inputs`."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the suite files among files and folders; of a folder, the files in it and below that declare operators or are problems."""
+    """Return the suite files among files and folders; of a folder, the `*.py` files in it and below that declare operators."""
     # Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
     files: list[Path] = []
     for place in places:
         if place.is_dir():
-            for file in _files(place):
+            for file in _python_files(place):
                 try:
-                    files += [file] if _is_suite(file) else []
+                    files += [file] if declares_operators(file.read_text(errors="replace")) else []
                 except OSError:  # loading the file reports it
                     files.append(file)
         elif place.is_file():
@@ -40,28 +38,14 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(files))
 
 
-def _is_suite(file: Path) -> bool:
-    if file.suffix == ".py":
-        return declares_operators(file.read_text(errors="replace"))
-    return is_definition(file) or is_input_list(file)
-
-
-def is_input_list(file: Path) -> bool:
-    """Return whether a file is a list of inputs in the form of BackendBench."""
-    if file.suffix != ".txt":
-        return False
-    with file.open(errors="replace") as text:
-        return text.read(_ANY_SIZE).lstrip().startswith("Operator:")
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder that may be suites, then those of its folders, each in the order of their names."""
+def _python_files(folder: Path) -> Iterator[Path]:
+    """Yield the Python files of a folder, then those of its folders, each in the order of their names."""
     entries = sorted(folder.iterdir())
-    yield from (entry for entry in entries if entry.suffix in (".py", ".json", ".txt") and entry.is_file())
+    yield from (entry for entry in entries if entry.suffix == ".py" and entry.is_file())
     for entry in entries:
         hidden = entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages")
         if entry.is_dir() and not entry.is_symlink() and not hidden and not (entry / "pyvenv.cfg").is_file():
-            yield from _files(entry)
+            yield from _python_files(entry)
 
 
 def declares_operators(text: str) -> bool:
@@ -69,11 +53,9 @@ def declares_operators(text: str) -> bool:
 
 
 def candidate_files(against: str) -> tuple[Path, ...]:
-    """Return the files that may be candidates for problems: a file itself, or those of a folder; none for an empty text."""
+    """Return the files of candidates for problems: a file itself, or those of a folder; none for an empty text."""
     place = Path(against)
-    if not against or not place.is_dir():
-        return (place,) if against else ()
-    return tuple(sorted({*place.glob("*.py"), *place.glob("*/*_implementation*.py"), *place.rglob("*.json")}))
+    return (tuple(sorted(place.glob("*.py"))) if place.is_dir() else (place,)) if against else ()
 
 
 def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
@@ -97,16 +79,12 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
     return moved
 
 
-def load_suite(
-    path: Path, problems: Callable[[Path, ModuleType | None], Iterable[Operator]] | None = None
-) -> dict[str, Operator]:
-    """Load a suite file and return its operators by name, in the order of declaration; `problems` makes those of a problem's file."""
+def load_suite(path: Path, problem: Callable[[Path, ModuleType], Operator] | None = None) -> dict[str, Operator]:
+    """Load a suite file and return its operators by name, in the order of declaration; `problem` makes that of a problem's file."""
     # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
     if path.suffix != ".py":
-        if problems and path.suffix in (".json", ".txt"):
-            return {made.name: made for made in problems(path, None)}
-        raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py, or a problem")
+        raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py")
     try:
         module = load_module(path)
     except BaseException as error:
@@ -119,8 +97,9 @@ def load_suite(
         if operators.setdefault(value.name, value) is not value:
             advice = "a name is the key of its history, so give each its own"
             raise SuiteError(f"suite {path.name}: two operators are named {value.name!r}; {advice}")
-    if problems and not operators and {"Model", "get_inputs", "get_init_inputs"} <= vars(module).keys():
-        return {made.name: made for made in problems(path, module)}
+    if problem and not operators and {"Model", "get_inputs", "get_init_inputs"} <= vars(module).keys():
+        made = problem(path, module)
+        return {made.name: made}
     if not operators:
         expected = "expected at least one module-level Operator(...), or a list of them"
         raise SuiteError(f"suite {path.name}: declares no operator, {expected}")
@@ -131,8 +110,6 @@ def refuse_syntax_errors(files: Iterable[Path]) -> None:
     """Raise if all of some suite files have syntax errors, which needs no process that loads torch."""
     errors = []
     for file in files:
-        if file.suffix != ".py":
-            return
         try:
             with contextlib.suppress(OSError, ValueError):  # the worker that loads the file reports it
                 ast.parse(file.read_bytes(), str(file))
@@ -157,7 +134,7 @@ def _sentence(path: Path, error: BaseException) -> str:
 def place_in_suite(path: Path, error: BaseException) -> str:
     """Return the innermost line of the suite's own file that raised, like `suite norm.py, line 12`, or no line where none did."""
     trace = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in trace if path.resolve() in (Path(frame.filename), *Path(frame.filename).parents)]
+    lines = [frame.lineno for frame in trace if Path(frame.filename) == path.resolve()]
     return f"suite {path.name}, line {lines[-1]}" if lines else f"suite {path.name}"
 
 

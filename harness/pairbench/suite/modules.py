@@ -5,14 +5,11 @@ one (`from ..conv.kernels import gather`). Under plain names in `sys.modules`, t
 to the suites of all others, and a wrong kernel would be measured. So a file's imports of its neighbours are made
 relative while it is compiled, and every folder is a package of the namespace `pairbench_suites`, the root folder at the top.
 
-Sources that stand as text in another file, such as those of a problem in JSON, are modules of the namespace, too.
-
 The current folder is searched for suites, and for what lies in it: a file `queue.py` there must not become the `queue` of a library.
 """
 
 import ast
 import functools
-import hashlib
 import importlib
 import importlib.abc
 import importlib.util
@@ -20,7 +17,7 @@ import re
 import symtable
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -38,39 +35,14 @@ def load_module(path: Path) -> ModuleType:
     """Load a Python file, or return its module if it is loaded. A file that raises leaves nothing behind."""
     if path.suffix != ".py":
         raise ImportError(f"{path.name} is not a Python file")
-    be_found()
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
     name = NAMESPACE
     for folder in reversed(path.parent.parents):
         _make_package(name, folder)
         name = f"{name}.{_word(path.parent.parts[len(folder.parts)])}"
     _make_package(name, path.parent)
     return importlib.import_module(f"{name}.{_word(path.stem)}")
-
-
-def be_found() -> None:
-    """Have modules of the namespace found from now on; a candidate that did so first would change what all share."""
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
-
-
-def load_text(place: Path, texts: Mapping[str, str], entry: str) -> ModuleType:
-    """Load a Python source that stands as text in a file, as in a JSON document; `texts` are all sources by path, which may import one another."""
-    # They have files for names that lie "in" the document, so that a traceback names both and `inspect` finds the text.
-    digest = hashlib.sha256(repr([str(place), sorted(texts.items())]).encode()).hexdigest()[:12]
-    package = f"{NAMESPACE}.{_word(place.stem)}_{digest}"
-    be_found()
-    _make_package(NAMESPACE, Path(place.anchor))
-    _make_package(package, place)
-    for path, text in texts.items():
-        *folders, last = Path(path).with_suffix("").parts
-        parts = [*map(_word, folders), _word(last)]
-        for depth in range(1, len(parts)):
-            _make_package(".".join([package, *parts[:depth]]), place.joinpath(*folders[:depth]))
-        if path.endswith(".py"):
-            beside = {Path(one).parts[0].removesuffix(".py") for one in texts if one != path}
-            folder = vars(sys.modules[".".join([package, *parts[:-1]])])
-            folder.setdefault("texts", {})[parts[-1]] = _Text(str(place / path), text, beside, len(parts))
-    return importlib.import_module(".".join([package, *map(_word, Path(entry).with_suffix("").parts)]))
 
 
 def file_of(module: str) -> str | None:
@@ -129,9 +101,6 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is None or not name.startswith(f"{NAMESPACE}."):
             return None
-        package, _, last = name.rpartition(".")
-        if text := vars(sys.modules[package]).get("texts", {}).get(last):
-            return importlib.util.spec_from_file_location(name, text.file, loader=text)
         spec = PathFinder.find_spec(name, path, target)
         if spec is None:  # the name of a file that is no identifier
             (folder, *_) = path
@@ -248,24 +217,6 @@ class _Relative(ast.NodeVisitor):
             return not (found and found.origin and Path(found.origin).resolve() == (package / "__init__.py").resolve())
         # A folder without `__init__.py` comes after all packages that have one, as in Python.
         return any(package.glob("*.py")) and find_package(first) is None
-
-
-class _Text(importlib.abc.InspectLoader):
-    """Loads a source from its text; plain imports of sources beside it are made relative, as those of files."""
-
-    def __init__(self, file: str, text: str, beside: set[str], level: int) -> None:
-        self.file, self._text, self._beside, self._level = file, text, beside, level
-
-    def get_source(self, fullname: str) -> str:  # noqa: ARG002 (a loader's signature)
-        return self._text
-
-    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
-        tree = ast.parse(self._text, self.file)
-        relative = _Relative(Path(self.file), tree)
-        vars(relative).update(_level=self._level, _is_beside=lambda name, _: name.partition(".")[0] in self._beside)
-        relative.visit(tree)
-        code: CodeType = compile(tree, self.file, "exec", dont_inherit=True)
-        return code
 
 
 def _made_in(file: Path) -> set[str]:

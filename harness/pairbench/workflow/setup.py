@@ -16,11 +16,10 @@ from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device
 from pairbench.model.plain import Value, whole_text
-from pairbench.model.plan import BASELINE
 from pairbench.model.settings import Settings
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model, tiers_for
-from pairbench.suite.load import PROBLEM, find_suites, moved_suites, refuse_syntax_errors
+from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
 from pairbench.suite.reached import names_compiler
 from pairbench.workflow.requested import Narrowed, Requested
 
@@ -188,26 +187,6 @@ class Chosen(Value):
             cases = [case for case in operator.cases if any(one.takes(operator, case) for one in self.selections)]
             taken += [replace(operator, cases=tuple(cases))] if cases else []
         return tuple(taken)
-
-    def taken_lines(self) -> list[str]:
-        """Return what of problems of other corpora was not taken, a line each, and how many of how many were; nothing without such problems."""
-        problems = [
-            one for one in self.survey.operators if one.source.startswith(PROBLEM) and not one.path.endswith(".py")
-        ]
-        broken = [one for one in self.survey.broken if not one.suite.endswith(".py")]
-        left_out = [(one.name, kind, why) for one in problems for kind, why in one.left_out if kind != "candidate"]
-        if not problems and not broken:
-            return []
-        lines = [f"{name}: a {kind} is not taken: {why}" for name, kind, why in left_out]
-        named = [one.name for problem in problems for one in problem.implementations]
-        taken = {
-            "problem": len(problems),
-            "workload": sum(len(one.cases) for one in problems),
-            "solution": sum(name not in (BASELINE, "compiled") for name in named),
-        }
-        more = {kind: sum(one == kind for _, one, _ in left_out) for kind in taken}
-        more["problem"] += len(broken)
-        return [*lines, f"taken: {', '.join(f'{n} of {n + more[kind]} {kind}s' for kind, n in taken.items())}"]
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:

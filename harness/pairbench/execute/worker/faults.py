@@ -62,8 +62,7 @@ def where(error: BaseException) -> str:
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         ours = not _OURS.isdisjoint(path.parents)
-        library = "site-packages" in path.parts or "dist-packages" in path.parts
-        library = library or not any(map(Path.is_file, (path, *path.parents)))  # a source may stand in another file
+        library = "site-packages" in path.parts or "dist-packages" in path.parts or not path.is_file()
         if not ours and not library and path.parts[1:2] != ("usr",):
             return f"{path.name}, line {frame.lineno}: "
     return ""

@@ -34,10 +34,10 @@ def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
     space = vars(module)
     space["problem_digest"] = _digest(path)
     number, _, words = path.stem.partition("_")
-    name = name_of(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
-    baseline = bound(_call, space)
+    name = _name(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
+    baseline = _bound(_call, space)
     baseline.__doc__ = space["Model"].__doc__
-    variants = {"compiled": Variant(bound(_call, space), prepare=_compiled, kind="library")}
+    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled, kind="library")}
     own = [("ModelNew", path)] if "ModelNew" in space else []
     for candidate, file in (*own, *_candidates(path, against)):
         variants[candidate] = _variant(file, module)
@@ -45,11 +45,11 @@ def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
         name,
         baseline=baseline,
         variants=variants,
-        inputs=bound(_inputs, space),
+        inputs=_bound(_inputs, space),
         cases={"smoke": [{"dtype": "float32"}], "real": [{"dtype": "bfloat16"}, {"dtype": "float16"}]},
         constants=["model"],
         tolerance=REASSOCIATED,
-        source=f"{PROBLEM}KernelBench's form: {path.name}",
+        source=f"{PROBLEM}: {path.name}",
     )
 
 
@@ -57,19 +57,16 @@ def _candidates(problem: Path, against: str) -> Iterator[tuple[str, Path]]:
     """Yield the name and the file of each candidate: of a folder the file with the problem's name, and samples of its level and number."""
     level, number = re.sub(r"\D", "", problem.parent.name), problem.stem.partition("_")[0]
     for file in candidate_files(against):
-        if file.suffix != ".py":
-            continue
         sample = _SAMPLE.fullmatch(file.stem)
         if file == Path(against):
-            yield name_of(file.stem, "candidate"), file
+            yield _name(file.stem, "candidate"), file
         elif file.stem == problem.stem:
-            yield name_of(file.resolve().parent.name, "candidate"), file
+            yield _name(file.resolve().parent.name, "candidate"), file
         elif sample and (sample[1], sample[2]) == (level, number):
             yield sample[3], file
 
 
-def name_of(text: str, kind: str) -> str:
-    """Return a text as the name of an operator or a variant: other characters become `_`, and one that may not stand there follows the kind."""
+def _name(text: str, kind: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
     return name if re.match("[A-Za-z]", name) and name not in ("baseline", "compiled") else f"{kind}_{name}"
 
@@ -77,8 +74,8 @@ def name_of(text: str, kind: str) -> str:
 def _variant(file: Path, problem: ModuleType) -> Variant:
     """Return a candidate. Its file is loaded as it is prepared, in the process that calls it: the judge never loads it, and what loading changes is the candidate's doing."""
     space = {"__name__": problem.__name__, "problem_digest": _digest(file)}
-    prepare = functools.partial(bound(_candidate, space), file=file.resolve(), get_init_inputs=problem.get_init_inputs)
-    return Variant(bound(_call, space), prepare=prepare)
+    prepare = functools.partial(_bound(_candidate, space), file=file.resolve(), get_init_inputs=problem.get_init_inputs)
+    return Variant(_bound(_call, space), prepare=prepare)
 
 
 def _digest(path: Path) -> str:
@@ -89,7 +86,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def bound(function: Any, space: dict[str, Any]) -> FunctionType:
+def _bound(function: Any, space: dict[str, Any]) -> FunctionType:
     """Return a function as though it stood in the file of the problem, or of the candidate, whose names it takes."""
     bound = FunctionType(function.__code__, space)
     bound.__module__ = space["__name__"]
@@ -100,7 +97,7 @@ def _compiled(model: Any) -> dict[str, Any]:
     return {"model": torch.compile(model)}
 
 
-# The next three run in the namespace of the problem's or the candidate's file, see `bound`, so they import what else they need.
+# The next three run in the namespace of the problem's or the candidate's file, see `_bound`, so they import what else they need.
 
 
 def _call(model, args):  # type: ignore[no-untyped-def]
