@@ -90,7 +90,7 @@ def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: objec
         ("round = 3", "setting 'round' is unknown; did you mean 'rounds'?"),
         (
             "banana = 3",
-            "setting 'banana' is unknown; expected one of against, budget, build, case_seconds, max_samples",
+            "setting 'banana' is unknown; expected one of against, budget, build, case_seconds, isolated, max_samples",
         ),
         ("rounds = 0", "setting 'rounds' is 0, expected more than 0"),
         ("rounds = 2.5", "setting 'rounds' is 2.5, expected a whole number"),
@@ -158,7 +158,7 @@ values = st.recursive(
 
 NAMES = (
     *("suites", "store", "tier", "mode", "rounds", "timeout", "timer", "tf32", "target", "min_samples", "max_samples"),
-    *("case_seconds", "seed", "memory_fraction", "budget"),
+    *("case_seconds", "seed", "memory_fraction", "isolated", "budget"),
 )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbench.execute.isolation import can_be_kept_from
 from tests.cli.conftest import Pairbench
 from tests.cli.test_problems import CANDIDATE, PROBLEM, write
 
@@ -118,3 +119,28 @@ def test_each_candidate_gets_its_answer(name: str, tmp_path: Path, pairbench: Pa
     for one, (_, status, words) in zip(names, ANSWERS[name], strict=True):
         found, reason = rows[one]["status"], rows[one]["reason"] or ""
         assert found in status and words in reason, (one, found, reason)
+
+
+REACHES = "import socket; socket.create_connection(('127.0.0.1', 9), timeout=5)"
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "words"),
+    [
+        ("import tempfile; tempfile.TemporaryFile().close()", "right", ""),
+        (REACHES, "failed", "Network is unreachable"),
+        ("open(__file__, 'a').close()", "failed", "Permission denied"),
+    ],
+)
+def test_a_candidate_in_isolation_reaches_nothing_and_writes_to_its_own_folder_alone(
+    does: str, code: str, words: str, tmp_path: Path, pairbench: Pairbench
+) -> None:
+    if len(can_be_kept_from()) < 2:
+        pytest.skip("this kernel cannot keep a process from both")
+    problem = write(tmp_path / "2_Softmax.py", PROBLEM, PROBLEMS["2_Softmax"])
+    candidate = write(tmp_path / "mine.py", CANDIDATE, {"body": f"{does}; return x.softmax(1)"})
+    options = ("--isolated", "--rounds", "1", "--device", "cpu", "--format", "json")
+    found = json.loads(pairbench("judge", str(problem), str(candidate), *options).stdout)
+    assert found["kept_from"] == ["network", "files"]
+    (case,) = found["cases"]
+    assert case["code"] == code and words in (case["reason"] or "")

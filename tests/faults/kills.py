@@ -162,7 +162,7 @@ def _kind(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if name == "pairbench-forks":
             return "server"
-        if name == "pairbench-work" or b"pairbench.execute.worker" in words:
+        if name == "pairbench-work" or any(b"pairbench.execute.worker" in word for word in words):
             return "worker"
     return ""
 

@@ -282,26 +282,33 @@ def _show_run(
 
 
 @verb(
-    "problem candidate catalogue device tier mode rounds tf32 timeout budget output",
+    "problem candidate catalogue device tier mode rounds tf32 timeout budget isolated output",
     settings={"tier": ["smoke"]},
     problem=argument("A problem of KernelBench's form, or file::operator of a suite."),
     candidate=argument("A file that defines ModelNew, or the name of a variant of the operator."),
     tier=option("smoke, real, headline, edge or all; repeatable. Default: smoke."),
+    isolated=option(
+        "Keep the candidate from the network, and from all files but those of this command, as far as the kernel can."
+    ),
 )
-def judge(given: Given, problem: str, candidate: str) -> int:
+def judge(given: Given, problem: str, candidate: str, isolated: bool = False) -> int:
     """Judge one candidate for one problem. Whether it is right, how fast it is, and what it costs, with a verdict in one word.
 
     Nothing is stored. The JSON document is for programs that write kernels: its form has a version, see docs/problems.md.
 
     Example: pairbench judge KernelBench/level1/19_ReLU.py my_relu.py --format json
     """
+    from pairbench.execute.isolation import FILES, NETWORK, can_be_kept_from
     from pairbench.features.judge import answer_of, candidate_of
     from pairbench.report.render import to_json
     from pairbench.workflow.devices import one_device
 
-    is_file = Path(candidate).is_file()
+    is_file, against = Path(candidate).is_file(), str(Path(candidate).resolve())
+    kept_from = can_be_kept_from() if isolated else ()
+    if missing := {NETWORK, FILES}.difference(kept_from) if isolated else ():
+        remark(f"--isolated: this kernel cannot keep a candidate from {missing.pop()}; the JSON document says so, too")
     with held_folder() as folder:
-        settings = replace(given.config.settings, against=str(Path(candidate).resolve()) if is_file else "")
+        settings = replace(given.config.settings, against=against if is_file else "", isolated=isolated)
         config = replace(given.config, store=str(folder), settings=settings)
         with open_request(config, [problem], given.device, meanwhile=_MEANWHILE) as request:
             from pairbench.workflow.record import record_run
@@ -314,7 +321,7 @@ def judge(given: Given, problem: str, candidate: str) -> int:
             done = record_run(request)
     if done.error is not None:
         raise done.error
-    found = answer_of(operators[0], name, done.records)
+    found = replace(answer_of(operators[0], name, done.records), kept_from=kept_from)
     put(to_json(found) if given.output == "json" else "\n".join(found.lines()), nl=given.output != "json")
     return 130 if done.interrupted else found.exit_code
 

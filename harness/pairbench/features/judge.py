@@ -62,6 +62,8 @@ class Answer(Value):
     operator: str
     candidate: str
     device: str | None
+    kept_from: tuple[str, ...] = ()
+    """What `--isolated` has kept the candidate from: `network`, `files`."""
     cases: tuple[CaseAnswer, ...]
 
     def lines(self) -> list[str]:

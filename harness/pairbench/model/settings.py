@@ -36,6 +36,8 @@ class Settings(Value):
     """Whether float32 convolutions and matrix products may use TF32 where no axis `tf32` says it; pinned alike for every implementation."""
     against: str = ""
     """A file of KernelBench's `ModelNew`, or a folder of them, as candidates for problems; empty for none."""
+    isolated: bool = False
+    """Whether workers are kept from the network, and from files beside those of their run."""
     memory_fraction: float = 0.8
     """Part of the machine's memory that one worker may take before it is ended."""
 

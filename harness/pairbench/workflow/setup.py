@@ -164,11 +164,16 @@ def open_context(
             needed = Preload.COMPILER
         sweep_folders()
         with open_launchers(yielding=not quick) as launchers, held_folder() as own:
-            cache, bytecode = (kept_compilations() if quick else None) or own, kept_bytecode()
-            prepare(launchers, cache, needed, bytecode)
-            memory = available_memory(settings.memory_fraction)
-            context = WorkerContext(settings=settings, cache=cache, interrupted=interrupted, memory_bytes=memory)
-            yield replace(context, launchers=launchers, bytecode=bytecode)
+            context = WorkerContext(
+                settings=settings,
+                cache=(kept_compilations() if quick else None) or own,
+                interrupted=interrupted,
+                memory_bytes=available_memory(settings.memory_fraction),
+                launchers=launchers,
+                bytecode=None if settings.isolated else kept_bytecode(),
+            )
+            prepare(context, needed)
+            yield context
 
 
 class Chosen(Value):

@@ -91,7 +91,7 @@ def test_an_unknown_way_to_start_workers_is_refused() -> None:
 def test_a_worker_sees_its_own_gpu_first_and_no_more_than_it_needs(
     context: WorkerContext, device: Device, visible: str
 ) -> None:
-    assert _environment(context.cache, device, None, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible
+    assert _environment(context, device, interpret=False)["CUDA_VISIBLE_DEVICES"] == visible
 
 
 def test_a_worker_on_a_gpu_starts_no_pool_of_compiling_processes(
@@ -100,9 +100,7 @@ def test_a_worker_on_a_gpu_starts_no_pool_of_compiling_processes(
     """Each imports torch while the first kernels are compiled without it, and has to come to rest before anything is timed."""
     name = "TORCHINDUCTOR_COMPILE_THREADS"
     monkeypatch.delenv(name, raising=False)
-    assert _environment(context.cache, GPU, None, interpret=False)[name] == "1"
-    assert name not in _environment(
-        context.cache, CPU, None, interpret=False
-    )  # a C++ compiler's runs are threads there
+    assert _environment(context, GPU, interpret=False)[name] == "1"
+    assert name not in _environment(context, CPU, interpret=False)  # a C++ compiler's runs are threads there
     monkeypatch.setenv(name, "8")
-    assert _environment(context.cache, GPU, None, interpret=False)[name] == "8"
+    assert _environment(context, GPU, interpret=False)[name] == "8"

@@ -116,15 +116,15 @@ def test_a_worker_serves_one_job_after_the_other_until_it_ends(
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
-    tmp_path: Path, compiled: bool, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _has_bytecode("json") and _has_bytecode("no_such_package")
     monkeypatch.setattr(pool, "_has_bytecode", lambda package: package == "torch" and compiled)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
-    found = pool._environment(tmp_path, CPU, None, interpret=False)
+    found = pool._environment(context, CPU, interpret=False)
     said = (found.get("PYTHONPYCACHEPREFIX"), found.get("PYTHONDONTWRITEBYTECODE"))
-    assert said == ((None, "1") if compiled else (str(tmp_path / "bytecode"), None))
+    assert said == ((None, "1") if compiled else (str(context.cache / "bytecode"), None))
 
 
 @pytest.mark.parametrize(

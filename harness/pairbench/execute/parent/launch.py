@@ -32,6 +32,11 @@ that none can be forgotten."""
 _IDLE = {"OMP_WAIT_POLICY": "PASSIVE"}
 """A server's own defaults: interpreters that load torch beside its workers take the cores that their threads wait for, and spinning threads take ten times as long."""
 _END_S = 1.0
+_WORKER = (
+    "import runpy; from pairbench.execute import isolation; isolation.enter(); "
+    "runpy.run_module('pairbench.execute.worker', run_name='__main__', alter_sys=True)"
+)
+"""Begins a worker in a fresh interpreter: once torch has started threads, its process cannot leave the network."""
 
 
 def start_python(
@@ -208,8 +213,7 @@ class FreshInterpreters:
     def launch(self, environment: Mapping[str, str], *, connection: int, heartbeat: int, log: int) -> FreshInterpreter:
         """Start a worker with open files: its end of the connection, the shared memory of its heartbeat, and the log for its output."""
         numbers = (str(number) for number in (connection, heartbeat, os.getpid()))
-        command = ["-m", "pairbench.execute.worker", *numbers]
-        return FreshInterpreter(start_python(command, environment, (connection, heartbeat), log))
+        return FreshInterpreter(start_python(["-c", _WORKER, *numbers], environment, (connection, heartbeat), log))
 
 
 Launcher = FreshInterpreters | ForkServers

@@ -29,6 +29,7 @@ from typing import Any
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.forking import Preload
 from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
+from pairbench.execute.isolation import isolated_environment
 from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
@@ -222,7 +223,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             launchers = context.launchers
             launcher = launchers.alone if timed and device.kind == "cpu" else launchers.shared
             self._process = launcher.launch(
-                _environment(context.cache, device, context.bytecode, interpret=interpret),
+                _environment(context, device, interpret=interpret),
                 connection=theirs.fileno(),
                 heartbeat=self._memory_file.fileno(),
                 log=self._log.fileno(),
@@ -329,12 +330,13 @@ ANY = Device(selector="any", kind="any", name="any")
 """Stands in for the device of a worker that finds the devices."""
 
 
-def prepare(launchers: Launchers, cache: Path, preload: Preload, bytecode: Path | None = None) -> None:
+def prepare(context: WorkerContext, preload: Preload) -> None:
     """Have the launchers of a run begin to load what its first worker needs."""
-    launchers.shared.prepare(_environment(cache, ANY, bytecode, interpret=False), preload)
+    context.launchers.shared.prepare(_environment(context, ANY, interpret=False), preload)
 
 
-def _environment(cache: Path, device: Device, bytecode: Path | None, *, interpret: bool) -> dict[str, str]:
+def _environment(context: WorkerContext, device: Device, *, interpret: bool) -> dict[str, str]:
+    cache = context.cache
     environment = {
         **os.environ,
         "PYTHONFAULTHANDLER": "1",
@@ -343,12 +345,13 @@ def _environment(cache: Path, device: Device, bytecode: Path | None, *, interpre
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         VARIABLE: mark(),
+        **(isolated_environment(cache) if context.settings.isolated else {}),
     }
     if Path.cwd() == _ROOT:  # workers do not look for modules there by themselves
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     if "PYTHONPYCACHEPREFIX" not in environment and not _has_bytecode("torch"):
         # As in many containers: each worker would compile it anew, which takes as long again as loading it.
-        environment["PYTHONPYCACHEPREFIX"] = str(bytecode or cache / "bytecode")
+        environment["PYTHONPYCACHEPREFIX"] = str(context.bytecode or cache / "bytecode")
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if device.kind == "cuda":
         if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:

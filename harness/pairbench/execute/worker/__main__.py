@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import SuiteError
-from pairbench.execute import protocol
+from pairbench.execute import isolation, protocol
 from pairbench.execute.forking import read_bytes
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.heartbeat import SIZE, Heartbeat
-from pairbench.execute.orphans import adopt, die_with, enter_domain
+from pairbench.execute.orphans import adopt, die_with
 from pairbench.execute.wire import LENGTH, encode
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult, Status, Verification
@@ -31,7 +31,7 @@ from pairbench.suite.modules import search
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     die_with(parent_pid)
     adopt()
-    enter_domain()
+    isolation.enter()
     heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
     line = _Line(connection_fd, heartbeat)
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open

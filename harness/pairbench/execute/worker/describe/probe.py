@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.orphans import what_holds
+from pairbench.execute.isolation import what_holds
 from pairbench.execute.worker.devices import cpu_name, torch_device
 from pairbench.execute.worker.flags import read_flags, read_variables
 from pairbench.execute.worker.graphs import capture
