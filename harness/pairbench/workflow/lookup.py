@@ -159,7 +159,7 @@ def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]
     if not run_of:
         return Reading((), problems)
     rows, more = read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})
-    taken = tuple(row for row in rows if run_of.get(Series.of(row)) == row.run_id)
+    taken = tuple(row for row in rows if (series := Series.of(row)) and run_of.get(series) == row.run_id)
     return Reading(taken, tuple(dict.fromkeys([*problems, *more])))
 
 
