@@ -291,8 +291,7 @@ class DeviceSession:
                 self.profile()  # last, so that a run which does not come to its end has latencies
             else:
                 within(self)
-            for state in self.states:  # what is left was verified, and will not be timed
-                self._report(state, state.planned.entries)
+            self.finish()
         except InterruptedRunError:
             self.interrupt(rounds)
             raise
@@ -324,6 +323,11 @@ class DeviceSession:
         for state in states:
             state.leave_out_untimed()
         return [state for state in states if state.timed()]
+
+    def finish(self) -> None:
+        """Report the entries that are left, which were verified and will not be timed."""
+        for state in self.states:
+            self._report(state, state.planned.entries)
 
     def _report(self, state: CaseState, entries: Container[Entry]) -> None:
         wanted = [entry for entry in state.planned.entries if entry in entries and entry not in state.reported]
