@@ -76,6 +76,8 @@ def test_a_click_on_a_point_leads_to_its_run(look: Opener) -> None:
     page = look(OPERATOR)
     x, y = at(trace(page, "trend", "P50, 95 % interval"), 7)
     page.mouse.move(x, y)
+    # A click counts for the point that the chart has found below the mouse, which takes a while where the host is busy.
+    expect(chart(page, "trend").locator(".hoverlayer .hovertext").first).to_be_visible()
     page.mouse.click(x, y)
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Run {run_id_of(24 * 7)}")
 
