@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from peers_common import DEEPSEEK_V3, LLAMA_8B, QWEN_3_32B, case, peers, training
+from peers_common import DEEPSEEK_V3, QWEN_3_32B, case, peers, training
 
 from pairbench import REASSOCIATED, Operator, Tolerance, Variant
 
 from ..train import gated
-from ..train.train_common import computes_in_float32, cost_of, size_of, spoilt, wide
+from ..train.train_common import LLAMA_8B, computes_in_float32, cost_of, size_of, spoilt, wide
 
 REAL = training(
     case(LLAMA_8B, 8192, "intermediate"),
@@ -131,7 +131,7 @@ def quack_softmax(x):
 
 
 def of_columns(x):
-    """Divide by the sums of columns."""
+    """Divide by the sums of the columns instead of those of the rows."""
     return torch.softmax(x, 0)
 
 

@@ -9,12 +9,12 @@ import math
 
 import torch
 import torch.nn.functional as F
-from peers_common import LLAMA_8B, QWEN_3_32B, WAN_21, case, peers
+from peers_common import QWEN_3_32B, WAN_21, case, peers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pairbench import REASSOCIATED_BY_ROW, Cost, Operator, Variant
 
-from ..train.train_common import wide
+from ..train.train_common import LLAMA_8B, wide
 
 
 def inputs(make, batch, tokens, heads, kv_heads, causal, dtype, dim=128):

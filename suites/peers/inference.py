@@ -5,12 +5,13 @@ The kernels that add may write the sum into their inputs; the plain form returns
 
 from __future__ import annotations
 
-from peers_common import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, case, peers
+from norms import fla_add_rms_norm, fla_rms_norm, quack_add_rms_norm, quack_rms_norm
+from peers_common import DEEPSEEK_V3, case, peers
 
 from pairbench import REASSOCIATED, Cost, Operator, Variant
 
 from ..train import add_rmsnorm, rmsnorm
-from ..train.train_common import size_of
+from ..train.train_common import LLAMA_8B, LLAMA_70B, size_of
 
 EDGE = [
     dict(tokens=3, hidden=32, dtype="float32"),
@@ -38,18 +39,6 @@ def flag_gems_rms_norm(x, weight, eps):
     from flag_gems.ops import rms_norm_forward
 
     return rms_norm_forward(x, weight.shape, weight, eps)[0]
-
-
-def fla_rms_norm(x, weight, eps):
-    from fla.modules.norm.layernorm import rms_norm
-
-    return rms_norm(x, weight, None, eps=eps)
-
-
-def quack_rms_norm(x, weight, eps):
-    from quack import rmsnorm as rms_norm
-
-    return rms_norm(x, weight, eps=eps)
 
 
 def xformers_rms_norm(x, weight, eps):
@@ -100,18 +89,6 @@ def flag_gems_add(x, residual, weight, eps):
     return fused_add_rms_norm(x, residual, list(weight.shape), weight, eps)
 
 
-def fla_add(x, residual, weight, eps):
-    from fla.modules.norm.layernorm import rms_norm
-
-    return rms_norm(x, weight, None, residual=residual, eps=eps, prenorm=True)
-
-
-def quack_add(x, residual, weight, eps):
-    from quack import rmsnorm as rms_norm
-
-    return rms_norm(x, weight, residual=residual, eps=eps, prenorm=True)
-
-
 def xformers_add(x, residual, weight, eps):
     """Writes the sum into `residual`."""
     from xformers.ops.rmsnorm import rms_norm_add
@@ -128,8 +105,8 @@ peer_add_rms_norm_inference = Operator(
             {
                 "liger": liger_add,
                 "flag_gems": flag_gems_add,
-                "fla": fla_add,
-                "quack": quack_add,
+                "fla": fla_add_rms_norm,
+                "quack": quack_add_rms_norm,
                 "xformers": xformers_add,
             },
             consumes={"flag_gems": ["x", "residual"], "xformers": ["residual"]},

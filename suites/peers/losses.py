@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from peers_common import DEEPSEEK_V3, LLAMA_8B, QWEN_25_7B, case, peers, training
+from peers_common import DEEPSEEK_V3, case, peers, training
 
 from pairbench import Operator, Tolerance, Variant
 
 from ..train import cross_entropy as plain
 from ..train import fused_linear_cross_entropy as linear
-from ..train.train_common import wide
+from ..train.train_common import LLAMA_8B, QWEN_7B, wide
 
 
 def by_hand(logits, target, ignore):
@@ -160,7 +160,7 @@ peer_linear_cross_entropy = Operator(
     inputs=linear.inputs,
     cases={
         "edge": [one for one in linear.EDGE if one.get("ignored") != "all"],
-        "real": training(case(LLAMA_8B, 4096, "hidden", "vocabulary"), case(QWEN_25_7B, 8192, "hidden", "vocabulary")),
+        "real": training(case(LLAMA_8B, 4096, "hidden", "vocabulary"), case(QWEN_7B, 8192, "hidden", "vocabulary")),
     },
     gradients=("x", "weight"),
     impostors=linear.train_fused_linear_cross_entropy.impostors,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from peers_common import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, QWEN_3_32B, WAN_21, case, peers, training
+from peers_common import DEEPSEEK_V3, QWEN_3_32B, WAN_21, case, peers, training
 
 from pairbench import REASSOCIATED, Operator, Tolerance, Variant
 
 from ..train import add_rmsnorm, layernorm, rmsnorm
-from ..train.train_common import cost_of, size_of, spoilt, wide
+from ..train.train_common import LLAMA_8B, LLAMA_70B, cost_of, size_of, spoilt, wide
 from ..train.train_norms import EDGE, fits, several
 
 REAL = training(

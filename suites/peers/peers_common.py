@@ -11,9 +11,8 @@ import os
 
 from pairbench import Variant
 
-LLAMA_8B = dict(hidden=4096, intermediate=14336, heads=32, kv_heads=8, vocabulary=128256)
-LLAMA_70B = dict(hidden=8192, intermediate=28672, heads=64, kv_heads=8, vocabulary=128256)
-QWEN_25_7B = dict(hidden=3584, intermediate=18944, heads=28, kv_heads=4, vocabulary=152064)
+from ..train.train_common import of
+
 QWEN_3_32B = dict(hidden=5120, intermediate=25600, heads=64, kv_heads=8, vocabulary=151936)
 DEEPSEEK_V3 = dict(hidden=7168, intermediate=18432, heads=128, kv_heads=128, vocabulary=129280)
 WAN_21 = dict(hidden=5120, intermediate=13824, heads=40, kv_heads=40)
@@ -60,7 +59,7 @@ def _package(name):
 
 def case(model, tokens, *names, **axes):
     """Return a case in bfloat16 of that many tokens, with some of a model's sizes as axes."""
-    return dict(tokens=tokens, dtype="bfloat16", **{name: model[name] for name in names}, **axes)
+    return dict(tokens=tokens, dtype="bfloat16", **of(model, *names), **axes)
 
 
 def training(*cases):

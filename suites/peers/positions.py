@@ -5,11 +5,12 @@ Each package wants the angles and the heads in an order of its own; views give i
 
 from __future__ import annotations
 
-from peers_common import LLAMA_8B, LLAMA_70B, QWEN_3_32B, case, peers, training
+from peers_common import QWEN_3_32B, case, peers, training
 
 from pairbench import REASSOCIATED, Operator, Variant
 
 from ..train import rope
+from ..train.train_common import LLAMA_8B, LLAMA_70B
 
 
 def liger_rope(q, k, cos, sin):

@@ -165,7 +165,7 @@ def test_a_folder_that_is_the_users_alone(folder: Path) -> None:
 
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_link_leads_nowhere(folder: Path, tmp_path_factory: pytest.TempPathFactory, what: str) -> None:
-    """Whoever puts a link in the way changes no file and no folder that it leads to."""
+    """A link in place of the lock, or of its folder, is refused, and the file or folder that it leads to stays as it was."""
     assert_free()
     victim = tmp_path_factory.mktemp("victim")
     (victim / "cpu.lock").write_text("years of work")

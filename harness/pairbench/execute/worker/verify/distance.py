@@ -24,7 +24,7 @@ AS_EXACT_AS_THE_ORACLE = (torch.float64, torch.complex128)
 """Dtypes of outputs that the oracle rule cannot judge: the oracle rounds as much as they do."""
 
 _STRAY = 1e-4
-"""Part of an output's elements that may be beyond the tolerance to the baseline, if they are right by the oracle; any output may have one.
+"""The largest share of an output's elements that may exceed the tolerance to the baseline where the float64 oracle finds them right; one element always may.
 
 Where both sides round on the way, their difference has a tail of elements that lie three spacings apart: 5 of 350 million behind a block of convolutions, 26 of a
 million behind a norm that rounds twice.
