@@ -75,6 +75,11 @@ def held_folder(base: Path | None = None, prefix: str = _HELD) -> Iterator[Path]
         os.close(descriptor)
 
 
+def hold_folder() -> Path:
+    """Make a temporary folder that this process holds until it ends; the next `sweep_folders` removes it."""
+    return _make_held(Path(tempfile.gettempdir()), _HELD)[0]
+
+
 def _make_held(base: Path, prefix: str) -> tuple[Path, int]:
     for _ in range(_TRIES):
         folder = base / f"{prefix}{secrets.token_hex(4)}"

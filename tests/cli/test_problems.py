@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pairbench.execute.worker.corpora import operator_of
 from pairbench.execute.worker.describe.operators import hashes_of
-from pairbench.execute.worker.problems import operator_of
 from pairbench.model.operator import Operator
 from pairbench.report.rows import fast_p
 from pairbench.suite.load import find_suites, load_suite

@@ -44,7 +44,7 @@ def beyond(words: list[str]) -> str | None:
         return "a history in git"
     if verb == "fleet" or {"--serve", "--live", "--watch", "--publish"} & {*words}:
         return "a server, or somebody who ends it"
-    if any(word.startswith("KernelBench/") for word in words):
+    if any(word.startswith(("KernelBench/", "flashinfer-trace")) for word in words):
         return "a corpus that nobody commits"
     if any(word.startswith(("suites/", "results/reference")) for word in words) or "--catalogue" in words:
         return "minutes, for the catalogue or its results"

@@ -96,7 +96,7 @@ def test_a_variant_of_a_suite_is_judged_and_what_is_no_variant_is_named(tmp_path
     unknown = call(tmp_path, environment, "judge", "ops.py", "sums", "--device", "cpu")
     assert (
         unknown.returncode == 2
-        and "'sums' is no file and no variant of 'op', expected a file that defines ModelNew, or one of sum, wrong"
+        and "'sums' is no file and no variant of 'op', expected a candidate's file, or one of sum, wrong"
         in unknown.stderr
     )
     (tmp_path / "broken.py").write_text("from pairbench import Operator\n1 / 0\n")

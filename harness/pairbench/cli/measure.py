@@ -53,7 +53,7 @@ def list_(given: Given) -> int | None:
                 impostors = [item.name for item in operator.impostors]
                 rows.append({**row, "impostors": impostors, "source": operator.source})
     broken = chosen.survey.broken
-    remark(*(suite.reason for suite in broken))
+    remark(*(suite.reason for suite in broken), *chosen.left_out())
     asked = [*given.select, *(f"-i {name}" for name in given.implementation)]
     asked += [f"--tier {name}" for name in given.wanted.tiers]
     if not rows and asked and not broken:
@@ -81,7 +81,7 @@ def verify(given: Given, impostors: bool = False) -> int | None:
     with open_request(given.config, given.select, given.device, given.implementation) as request:
         verified = verify_devices(request, impostors=impostors)
     broken, rows = request.chosen.survey.broken, verified.rows()
-    remark(*(suite.reason for suite in broken))
+    remark(*(suite.reason for suite in broken), *request.chosen.left_out())
     if given.output == "json":
         document = {"verifications": rows, "broken_suites": broken}
         put(to_json({**document, "impostors": verified.impostor_rows()} if impostors else document), nl=False)
@@ -222,7 +222,7 @@ def run(
     # Whatever went wrong, what was measured is shown first.
     store = None if no_store else config.shown_store
     _show_run(done, confirmed, request.chosen, output=given.output, store=store, began=began)
-    remark(*(suite.reason for suite in request.chosen.survey.broken))
+    remark(*(suite.reason for suite in request.chosen.survey.broken), *request.chosen.left_out())
     if done.kept and confirm:
         remark("nothing was judged, for the run is not in the store as a whole")
     if confirmed:
@@ -284,8 +284,8 @@ def _show_run(
 @verb(
     "problem candidate catalogue device tier mode rounds tf32 timeout budget isolated output",
     settings={"tier": ["smoke"]},
-    problem=argument("A problem of KernelBench's form, or file::operator of a suite."),
-    candidate=argument("A file that defines ModelNew, or the name of a variant of the operator."),
+    problem=argument("A problem of another corpus, or file::operator of a suite."),
+    candidate=argument("A candidate's file, or the name of a variant of the operator."),
     tier=option("smoke, real, headline, edge or all; repeatable. Default: smoke."),
     isolated=option(
         "Keep the candidate from the network, and from all files but those of this command, as far as the kernel can."

@@ -63,8 +63,8 @@ SHARED: dict[str, Any] = {  # the type and the declaration of each shared option
     ),
     "against": _option(
         Path | None,
-        "A file that defines ModelNew, or a folder of such files, as candidates for problems of KernelBench's form: the one "
-        "with the problem's name, and samples by level and number.",
+        "A candidate's file, or a folder of them, for problems of other corpora: a file that defines ModelNew (KernelBench), a "
+        "solution or a file that defines run (FlashInfer-Trace, SOL-ExecBench).",
         metavar="PATH",
     ),
     "timeout": _option(float | None, "Seconds for one implementation in one stage. Default: 300."),

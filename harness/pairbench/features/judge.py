@@ -89,8 +89,12 @@ def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is
         raise UsageError(f"PROBLEM selects {len(operators)} operators, {expected}")
     names = [one.name for one in operators[0].implementations if one.name != BASELINE]
     if not is_file and candidate not in names:
-        expected = f"expected a file that defines ModelNew, or one of {', '.join(names)}"
+        expected = f"expected a candidate's file, or one of {', '.join(names)}"
         raise UsageError(f"CANDIDATE {candidate!r} is no file and no variant of {operators[0].name!r}, {expected}")
+    if is_file and (why := next((one for one in operators[0].left_out if one.startswith("candidate ")), None)):
+        raise UsageError(f"CANDIDATE cannot be taken: {why}")
+    if is_file and names[-1] == "compiled":
+        raise UsageError(f"CANDIDATE {candidate!r} is none for {operators[0].name!r}; docs/problems.md says what is")
     return names[-1] if is_file else candidate
 
 

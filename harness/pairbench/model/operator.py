@@ -170,6 +170,8 @@ class Operator(_Declared):
     """What calls compute, in a worker that is at a case of it; None where no gradients are named."""
     tf32: bool = field(default=False, init=False)
     """Whether float32 products and convolutions may use TF32, in a worker that is at a case of it."""
+    left_out: tuple[str, ...] = field(default=(), init=False)
+    """Workloads, solutions and candidates of a problem that were not taken, a sentence each. Part of no hash."""
     reset: bool | Callable[..., object] = False
     """How state is put back before each call, outside of the clock: True to restore the values that `inputs` gave it, at the same
     addresses, or a function that takes the state as keyword arguments and changes it in place. False leaves what the last call left."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
-from typing import Any, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
@@ -48,3 +48,16 @@ def whole_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode(errors="backslashreplace").decode()
     return text
+
+
+Kind = TypeVar("Kind")
+_KINDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number", bool: "true or false"}
+
+
+def field_of(holder: Mapping[str, Any], name: str, kind: type[Kind], where: str, error: type[Exception]) -> Kind:
+    """Return a value of a JSON object; raise an error that names the place where it is missing, or of another kind."""
+    value = holder.get(name)
+    if not isinstance(value, kind):
+        found = f"has no {name!r}" if name not in holder else f"has {value!r:.60} as {name!r}"
+        raise error(f"{where} {found}, expected {_KINDS[kind]}")
+    return value

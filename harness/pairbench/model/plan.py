@@ -43,6 +43,8 @@ class OperatorDescription(Value):
     costs: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Floating-point operations and bytes by case key; empty where no cost is declared."""
     claims: tuple[Claim, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """As in `Operator`."""
     code_digest: str = ""
     """Digest of all code of the suites that the operator reaches, methods of classes included, which hashes leave out; empty unless
     `--changed-since` asks for it."""

@@ -13,22 +13,28 @@ from types import ModuleType
 
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.model.operator import Operator
+from pairbench.suite.definitions import is_definition
 from pairbench.suite.modules import NAMESPACE, load_module
 
 _MOVED = "moved.toml"
-PROBLEM = "problem in KernelBench's form"
-"""How the source of an operator begins whose file is one: `Model`, `get_inputs` and `get_init_inputs`."""
+PROBLEM = "problem of"
+"""How the source of an operator begins whose file is a problem of another corpus."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the suite files among files and folders; of a folder, the `*.py` files in it and below that declare operators."""
+    """Return the suite files among files and folders; of a folder, the files in it and below that declare operators or are problems."""
     # Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
     files: list[Path] = []
     for place in places:
         if place.is_dir():
-            for file in _python_files(place):
+            for file in _files(place):
                 try:
-                    files += [file] if declares_operators(file.read_text(errors="replace")) else []
+                    is_suite = (
+                        declares_operators(file.read_text(errors="replace"))
+                        if file.suffix == ".py"
+                        else is_definition(file)
+                    )
+                    files += [file] if is_suite else []
                 except OSError:  # loading the file reports it
                     files.append(file)
         elif place.is_file():
@@ -38,14 +44,14 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(files))
 
 
-def _python_files(folder: Path) -> Iterator[Path]:
-    """Yield the Python files of a folder, then those of its folders, each in the order of their names."""
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the Python and JSON files of a folder, then those of its folders, each in the order of their names."""
     entries = sorted(folder.iterdir())
-    yield from (entry for entry in entries if entry.suffix == ".py" and entry.is_file())
+    yield from (entry for entry in entries if entry.suffix in (".py", ".json") and entry.is_file())
     for entry in entries:
         hidden = entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages")
         if entry.is_dir() and not entry.is_symlink() and not hidden and not (entry / "pyvenv.cfg").is_file():
-            yield from _python_files(entry)
+            yield from _files(entry)
 
 
 def declares_operators(text: str) -> bool:
@@ -79,14 +85,18 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
     return moved
 
 
-def load_suite(path: Path, problem: Callable[[Path, ModuleType], Operator] | None = None) -> dict[str, Operator]:
+def load_suite(path: Path, problem: Callable[[Path, ModuleType | None], Operator] | None = None) -> dict[str, Operator]:
     """Load a suite file and return its operators by name, in the order of declaration; `problem` makes that of a problem's file."""
     # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
-    if path.suffix != ".py":
-        raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py")
+    if path.suffix != ".py" and not (problem and is_definition(path)):
+        raise SuiteError(f"suite {path.name}: not a Python file, expected one that ends in .py, or a definition")
     try:
+        if problem and path.suffix != ".py":
+            return {(made := problem(path, None)).name: made}
         module = load_module(path)
+    except SuiteError:
+        raise
     except BaseException as error:
         raise SuiteError(_sentence(path, error)) from error
     operators: dict[str, Operator] = {}

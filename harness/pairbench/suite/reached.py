@@ -63,6 +63,8 @@ def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
     """Return whether the text of any suite, or of a file that it imports, names torch's compiler; problems have a compiled variant."""
     names = re.compile(rb"\b(torch\.compile|flex_attention|_dynamo|_inductor|def get_inputs)\b")
     for suite in suites:
+        if suite.suffix != ".py":
+            return True
         reached = reached_files(suite, repository)
         for file in reached.tree | reached.packages:
             with contextlib.suppress(OSError):  # loading the file reports it

@@ -4,6 +4,7 @@ import contextlib
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -192,6 +193,17 @@ class Chosen(Value):
             cases = [case for case in operator.cases if any(one.takes(operator, case) for one in self.selections)]
             taken += [replace(operator, cases=tuple(cases))] if cases else []
         return tuple(taken)
+
+    def left_out(self) -> list[str]:
+        """Return a line for each part of a problem that was not taken, and how many of how many were; nothing for other suites."""
+        found = [one for one in self.survey.operators if not one.suite.endswith(".py")]
+        missing = Counter(why.partition(" ")[0] for one in found for why in one.left_out)
+        missing["problem"] = sum(not one.suite.endswith(".py") for one in self.survey.broken)
+        taken = {"problem": len(found), "workload": sum(len(one.cases) for one in found)}
+        taken["solution"] = sum(len(one.implementations) - 2 for one in found)  # all but the baseline and `compiled`
+        counts = [f"{number} of {number + missing[kind]} {kind}s" for kind, number in taken.items()]
+        lines = [f"{one.name}: left out: {why}" for one in found for why in one.left_out]
+        return [*lines, f"taken: {', '.join(counts)}"] if found or missing["problem"] else []
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:

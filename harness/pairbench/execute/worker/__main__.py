@@ -205,13 +205,13 @@ class _Server:
 
     def _load(self, path: Path) -> dict[str, Operator]:
         if path not in self._suites:
-            from pairbench.execute.worker import problems
+            from pairbench.execute.worker import corpora
             from pairbench.execute.worker.trusted import freeze_suite, left_running, replaced, see_own_modules
 
             see_own_modules()
             before = _own_modules()
             against = self._hello.settings.against
-            loaded = load_suite(path, functools.partial(problems.operator_of, against=against))
+            loaded = load_suite(path, functools.partial(corpora.operator_of, against=against))
             if why := replaced():
                 raise SuiteError(f"suite {path.name}: {why}")
             if why := left_running():

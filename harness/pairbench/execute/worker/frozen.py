@@ -69,6 +69,8 @@ def _of_frozen_modules() -> frozenset[CodeType]:
 _all, _map, _zip, _is, _call, _len, _set = all, map, zip, operator.is_, operator.call, len, setattr
 """Bound before a suite is loaded, which may replace them in `builtins`."""
 _OWN = "pairbench."
+_DECLARED = ("pairbench.model.", "pairbench.suite.definitions", "pairbench.execute.worker.corpora")
+"""Where the classes are whose instances are declared, or what a problem is made of."""
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 """Names of a module's constants, by convention; other values of our modules are state."""
 _MAY_CHANGE = frozenset(
@@ -303,7 +305,7 @@ class Frozen:
             else:
                 for element in value:
                     self.hold_value(label, element)
-        elif type(value).__module__.startswith(f"{_OWN}model.") and hasattr(value, "__dict__"):
+        elif type(value).__module__.startswith(_DECLARED) and hasattr(value, "__dict__"):
             self._hold_fields(label, value)
         for inner in _within(value):
             self.hold_value(label, inner)

@@ -32,12 +32,12 @@ _SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_(sample_\d+)_kernel")  # as Ker
 def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
     """Return the operator of a loaded problem file, with the candidates in `against`, a file or a folder, or an empty text for none."""
     space = vars(module)
-    space["problem_digest"] = _digest(path)
+    space["problem_digest"] = digest_of_code(path.read_bytes())
     number, _, words = path.stem.partition("_")
-    name = _name(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
-    baseline = _bound(_call, space)
+    name = name_of(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
+    baseline = bound(_call, space)
     baseline.__doc__ = space["Model"].__doc__
-    variants = {"compiled": Variant(_bound(_call, space), prepare=_compiled, kind="library")}
+    variants = {"compiled": Variant(bound(_call, space), prepare=_compiled, kind="library")}
     own = [("ModelNew", path)] if "ModelNew" in space else []
     for candidate, file in (*own, *_candidates(path, against)):
         variants[candidate] = _variant(file, module)
@@ -45,11 +45,11 @@ def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
         name,
         baseline=baseline,
         variants=variants,
-        inputs=_bound(_inputs, space),
+        inputs=bound(_inputs, space),
         cases={"smoke": [{"dtype": "float32"}], "real": [{"dtype": "bfloat16"}, {"dtype": "float16"}]},
         constants=["model"],
         tolerance=REASSOCIATED,
-        source=f"{PROBLEM}: {path.name}",
+        source=f"{PROBLEM} KernelBench: {path.name}",
     )
 
 
@@ -59,34 +59,34 @@ def _candidates(problem: Path, against: str) -> Iterator[tuple[str, Path]]:
     for file in candidate_files(against):
         sample = _SAMPLE.fullmatch(file.stem)
         if file == Path(against):
-            yield _name(file.stem, "candidate"), file
+            yield name_of(file.stem, "candidate"), file
         elif file.stem == problem.stem:
-            yield _name(file.resolve().parent.name, "candidate"), file
+            yield name_of(file.resolve().parent.name, "candidate"), file
         elif sample and (sample[1], sample[2]) == (level, number):
             yield sample[3], file
 
 
-def _name(text: str, kind: str) -> str:
+def name_of(text: str, kind: str) -> str:
+    """Return a text as a name of an operator or variant; a text that is none follows its kind."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
     return name if re.match("[A-Za-z]", name) and name not in ("baseline", "compiled") else f"{kind}_{name}"
 
 
 def _variant(file: Path, problem: ModuleType) -> Variant:
     """Return a candidate. Its file is loaded as it is prepared, in the process that calls it: the judge never loads it, and what loading changes is the candidate's doing."""
-    space = {"__name__": problem.__name__, "problem_digest": _digest(file)}
-    prepare = functools.partial(_bound(_candidate, space), file=file.resolve(), get_init_inputs=problem.get_init_inputs)
-    return Variant(_bound(_call, space), prepare=prepare)
+    space = {"__name__": problem.__name__, "problem_digest": digest_of_code(file.read_bytes())}
+    prepare = functools.partial(bound(_candidate, space), file=file.resolve(), get_init_inputs=problem.get_init_inputs)
+    return Variant(bound(_call, space), prepare=prepare)
 
 
-def _digest(path: Path) -> str:
-    """Return a digest of a file's code without formatting: hashes follow no methods of classes, and a problem is made of them."""
-    content = path.read_bytes()
+def digest_of_code(content: bytes) -> str:
+    """Return a digest of Python code without formatting: hashes follow no methods of classes, and a problem is made of them."""
     with contextlib.suppress(SyntaxError, ValueError):  # which is said where the file is loaded
         content = ast.dump(ast.parse(content)).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _bound(function: Any, space: dict[str, Any]) -> FunctionType:
+def bound(function: Any, space: dict[str, Any]) -> FunctionType:
     """Return a function as though it stood in the file of the problem, or of the candidate, whose names it takes."""
     bound = FunctionType(function.__code__, space)
     bound.__module__ = space["__name__"]
@@ -97,7 +97,7 @@ def _compiled(model: Any) -> dict[str, Any]:
     return {"model": torch.compile(model)}
 
 
-# The next three run in the namespace of the problem's or the candidate's file, see `_bound`, so they import what else they need.
+# The next three run in the namespace of the problem's or the candidate's file, see `bound`, so they import what else they need.
 
 
 def _call(model, args):  # type: ignore[no-untyped-def]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pairbench.features.exchange import foreign
 from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.model.environment import Environment
+from pairbench.model.plain import field_of
 
 _TIME, _PEAK = "time", "peakmemory"
 _PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
@@ -131,7 +132,7 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
     if document.get("version") != 2 or not isinstance(document.get("result_columns"), list):
         what = f"is of version {document.get('version')!r}"
         raise ImportFailedError(f"{where} {what}, expected {EXPECTED}; `asv update` brings older ones up to date")
-    rows = foreign.field(document, "results", dict, where)
+    rows = field_of(document, "results", dict, where, ImportFailedError)
     columns = [str(name) for name in document["result_columns"]]
     tables = [AsvTable.of(name, row, columns, benchmarks, where) for name, row in sorted(rows.items())]
     committed = _moment(document.get("date"), f"{where} 'date'")

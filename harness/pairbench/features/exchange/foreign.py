@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pairbench.errors import UsageError
 from pairbench.model.case import AxisValue
 from pairbench.model.environment import Device, Environment
-from pairbench.model.plain import Value
+from pairbench.model.plain import Kind, Value
 from pairbench.model.record import Record
 
 _LONGEST, _SHOWN = 60, 40
@@ -162,11 +162,6 @@ def _case(result: Result) -> tuple[str, str, Axes]:
     return result.suite, result.operator, result.axes
 
 
-Kind = TypeVar("Kind")
-
-_WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number", bool: "true or false"}
-
-
 def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], bytes]:
     try:
         content = Path(path).read_bytes()
@@ -186,14 +181,6 @@ def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], byte
     if not isinstance(document, dict):
         raise ImportFailedError(f"{path}: holds a {type(document).__name__}, expected {expected}")
     return document, content
-
-
-def field(holder: dict[str, Any], name: str, kind: type[Kind], where: str) -> Kind:
-    value = holder.get(name)
-    if not isinstance(value, kind):
-        what = f"has no {name!r}" if name not in holder else f"has {value!r:.60} as {name!r}"
-        raise ImportFailedError(f"{where} {what}, expected {_WORDS.get(kind, kind.__name__)}")
-    return value
 
 
 def optional(holder: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | None:

@@ -30,7 +30,7 @@ from pairbench.features.exchange import foreign
 from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.model.environment import Environment
 from pairbench.model.latency import CALL, DEVICE, STREAM, Latency, result_of, sampled_as
-from pairbench.model.plain import plain
+from pairbench.model.plain import field_of, plain
 from pairbench.model.record import Record, Samples, Series, columns
 from pairbench.store.location import is_run_id
 from pairbench.store.schema import UnsoundError, check_table, from_columns, to_table
@@ -121,7 +121,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign
     if missing := [name for name, kind in kinds.items() if not isinstance(document.get(name), kind)]:
         raise ImportFailedError(f"{path}: has no {' and '.join(map(repr, missing))}, expected {EXPECTED}")
     where = f"{path}:"
-    started = _moment(foreign.field(document, "datetime", str, where), where)
+    started = _moment(field_of(document, "datetime", str, where, ImportFailedError), where)
     ours = foreign.optional(document, KEY, dict) or {}
     commit = foreign.optional(document, "commit_info", dict) or {}
     if at_commit and isinstance(commit.get("time"), str):
@@ -209,8 +209,8 @@ def _environment(document: Mapping[str, Any], machine: dict[str, Any]) -> Enviro
 
 def _result(benchmark: dict[str, Any], where: str) -> foreign.Result:
     # pytest-benchmark saves null for a benchmark whose function raised.
-    stats = {} if benchmark.get("stats", {}) is None else foreign.field(benchmark, "stats", dict, where)
-    fullname = foreign.field(benchmark, "fullname", str, where)
+    stats = {} if benchmark.get("stats", {}) is None else field_of(benchmark, "stats", dict, where, ImportFailedError)
+    fullname = field_of(benchmark, "fullname", str, where, ImportFailedError)
     suite, *names = fullname.partition("[")[0].split("::")
     if not names:
         raise ImportFailedError(f"{where} is not named like a test, expected FILE::TEST")

@@ -133,6 +133,7 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
             cases=operator.cases,
             costs={case.key: cost for case in operator.cases if (cost := _cost(path, operator, case))},
             claims=operator.claims,
+            left_out=operator.left_out,
             code_digest=_digest([_source(path.resolve(), *_functions(operator), deep=True)]) if deep else "",
         )
     except SuiteError:
