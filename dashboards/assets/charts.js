@@ -10,8 +10,10 @@
   // Pixels of a sheet of A4, or of a letter, between its margins and those of a panel.
   const PAPER = 620;
   const CONFIG = {
-    displayModeBar: false,
+    // One button, shown while the pointer is on the chart: it saves the chart as a picture.
+    displayModeBar: 'hover',
     displaylogo: false,
+    modeBarButtons: [['toImage']],
     doubleClick: 'reset',
     responsive: false,
     showTips: false,
@@ -49,7 +51,8 @@
           xaxis: axis,
           yaxis: axis,
           font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: of('--text') },
-          paper_bgcolor: 'rgba(0,0,0,0)',
+          // A picture that was saved has its ground: letters of a dark page are light.
+          paper_bgcolor: of('--ground'),
           plot_bgcolor: 'rgba(0,0,0,0)',
           hoverlabel: {
             align: 'left',
@@ -58,6 +61,7 @@
             font: { color: of('--text'), size: 12 },
             namelength: -1,
           },
+          modebar: { bgcolor: 'rgba(0,0,0,0)', color: of('--muted'), activecolor: of('--text') },
           legend: { orientation: 'h', x: 0, xanchor: 'left', font: { size: 12 }, itemwidth: 30 },
         },
       },
@@ -109,6 +113,8 @@
     let clicked = null;
     // A sheet is narrower than most windows, and nothing scales a chart when it is printed.
     let paper = Infinity;
+    const filename = `${document.getElementById('operator').dataset.name.split('/').pop()}-${node.dataset.chart}`;
+    const config = { ...CONFIG, toImageButtonOptions: { format: 'svg', filename } };
 
     function draw() {
       width = Math.min(node.clientWidth, paper);
@@ -117,7 +123,9 @@
       }
       const { traces, layout, click } = made({ width, narrow: width < NARROW });
       clicked = click;
-      window.Plotly.react(node, traces, { ...base(), width, ...layout }, CONFIG);
+      window.Plotly.react(node, traces, { ...base(), width, ...layout }, config);
+      // The chart's name says what it shows; its letters one by one would say nothing.
+      node.querySelectorAll('.main-svg').forEach((drawn) => drawn.setAttribute('aria-hidden', 'true'));
       if (!listening) {
         listening = true;
         node.on('plotly_click', (event) => clicked && clicked(event.points[0], event.event));

@@ -6,22 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.record import Record, Series
-from pairbench.model.site import SeriesFacts
-from pairbench.report.figures import (
-    COLORS,
-    MARKERS,
-    SUFFIXES,
-    color_of,
-    marker_of,
-    roofline_figure,
-    speedup_figure,
-    to_bytes,
-    trend_figure,
-)
-from pairbench.report.operator_charts import roofline_chart, speedup_chart
+from pairbench.report.figures import COLORS, MARKERS, color_of, marker_of, to_bytes, trend_figure
 from pairbench.report.trend import series_chart
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run
 from tests.report.site import made
@@ -106,74 +95,10 @@ def test_a_wide_range_is_logarithmic() -> None:
     assert to_bytes(figure, ".svg")
 
 
-CEILINGS = {"copy_gbps": 4000.0, "bfloat16_tflops": 800.0}
-
-
-def variant(name: str, level: float, reach: float = 0.01, case: str = made.CASE) -> SeriesFacts:
-    return made.series_facts(made.series(case, name), level=level, reach=reach)
-
-
-def series() -> list[SeriesFacts]:
-    """Return a baseline, a variant each that is faster, slower and neither, and one that failed."""
-    return [
-        made.series_facts(made.series(implementation="baseline"), level=2e5),
-        variant("fused", 1e5),
-        variant("slow", 4e5),
-        variant("same", 1.99e5, reach=0.2),
-        made.failed(made.series(implementation="broken")),
-    ]
-
-
-def test_the_picture_of_speedups_shows_what_the_chart_has() -> None:
-    figure, chart = speedup_figure(series()), speedup_chart(series())
-    for state in ("faster", "slower", "open"):
-        (point,) = [point for point in chart.points if point.state == state]
-        (drawn,) = lines_of(figure, state)
-        assert (drawn.get_xdata()[0], drawn.get_ydata()[0]) == (point.speedup, point.row)
-    assert len({drawn.get_marker() for state in ("faster", "slower", "open") for drawn in lines_of(figure, state)}) == 3
-    assert [tuple(line.get_xdata()) for line in lines_of(figure, "interval")] == [
-        (point.low, point.high) for point in chart.points if point.state != "none"
-    ]
-    assert [line.get_xdata()[0] for line in lines_of(figure, "one")] == [1]
-    words = words_of(figure)
-    assert {chart.title, chart.subtitle, *chart.groups, *chart.variants, "failed"} <= {*words}
-    assert "slower than the baseline" in words and "not proven either way" in words
-
-
-def test_the_picture_of_a_roofline_shows_what_the_chart_has() -> None:
-    figure, chart = roofline_figure(series(), CEILINGS), roofline_chart(series(), CEILINGS)
-    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in lines_of(figure, "point")] == [
-        (point.intensity, point.tflops) for point in chart.points
-    ]
-    assert [(*line.get_xdata(), *line.get_ydata()) for line in lines_of(figure, "roof")] == [
-        (*roof.x, *roof.y) for roof in chart.roofs
-    ]
-    (axes,) = figure.axes
-    assert (axes.get_xlim(), axes.get_ylim(), axes.get_xscale(), axes.get_yscale()) == (chart.x, chart.y, "log", "log")
-    words = words_of(figure)
-    assert {"copy 4000 GB/s", "bfloat16 800.0 TFLOP/s", "baseline", "fused"} <= {*words} and "broken" not in words
-
-
-def test_an_implementation_looks_the_same_in_every_picture() -> None:
-    """A variant that lacks in one chart shifts no colour there."""
-    broken, rest = series()[-1], [replace(one, numbers={"p50_ns": 1.0}) for one in series()[1:2]]
-    given = [broken, *rest, *series()[2:4]]
-    variants = speedup_chart(given).variants
-    assert roofline_chart(given, CEILINGS).implementations == variants
-    looks = {
-        (color_of(str(at), [*map(str, range(42))]), marker_of(str(at), [*map(str, range(42))])) for at in range(42)
-    }
+def test_forty_two_implementations_look_different() -> None:
+    names = [*map(str, range(42))]
+    looks = {(color_of(name, names), marker_of(name, names)) for name in names}
     assert len(looks) == len(COLORS) * len(MARKERS) == 42
-
-
-def test_hundreds_of_pairs_share_rows() -> None:
-    cases = [f"op[n={number}]" for number in range(140)]
-    found = [
-        replace(variant(name, 1e5, case=case), axes={"n": at}) for at, case in enumerate(cases) for name in ("a", "b")
-    ]
-    figure = speedup_figure(found)
-    assert figure.get_size_inches()[1] < 30
-    assert {"n=0", "n=139", "a", "b"} <= {*words_of(figure)}
 
 
 def test_the_chart_is_plain_values(trend: Trend) -> None:
@@ -205,51 +130,33 @@ def test_the_lines_are_of_the_result(kind: str, axis: str) -> None:
     assert (values.speedup_low[-1], values.speedup_high[-1]) == ((1.1, 1.4) if kind == "cuda" else (1.9, 2.1))
 
 
-def pictures(name: str = "") -> dict[str, Any]:
-    """Return a picture of each kind, all names in it being this one where one is given."""
-    found = series()
-    if name:
-        hostile = made.series(f"{name}[n=1]", name, name, device_name=name, suite=name)
-        found = [made.series_facts(hostile, axes={name: name}, dtype=name), made.failed(hostile, status=name)]
+def picture(name: str = "") -> Figure:
+    """Return the picture of a trend, all names in it being this one where one is given."""
 
     def vary(day: int, record: Record) -> Record:
         return replace(record, driver=f"{name}{day // 8}", environment_hash=str(day // 8), commit=name or "c" * 40)
 
-    return {
-        "speedup": speedup_figure(found),
-        "roofline": roofline_figure(found, {**CEILINGS, f"{name}_tflops": 10.0}),
-        "trend": trend_figure(make(10, vary=vary, suite=name or SUITE, device_name=name or DEVICE)),
-    }
+    return trend_figure(make(10, vary=vary, suite=name or SUITE, device_name=name or DEVICE))
 
 
 def test_equal_values_are_equal_files_an_svg_is_text_without_a_date_and_a_png_has_its_size() -> None:
-    sizes = {"speedup": None, "roofline": (1350, 840), "trend": (1500, 1050)}
-    words = {"speedup": "slow", "roofline": "fused", "trend": "level"}
-    first, second = (
-        {(kind, end): to_bytes(one, end) for kind, one in pictures().items() for end in SUFFIXES} for _ in "ab"
-    )
+    first, second = ({end: to_bytes(picture(), end) for end in (".svg", ".png")} for _ in "ab")
     assert first == second
-    for kind, size in sizes.items():
-        root = ET.fromstring(first[kind, ".svg"])
-        assert root.tag == f"{SVG}svg" and b"<dc:date>" not in first[kind, ".svg"]
-        assert words[kind] in " ".join("".join(text.itertext()) for text in root.iter(f"{SVG}text"))
-        assert size in (None, struct.unpack(">II", first[kind, ".png"][16:24]))
+    root = ET.fromstring(first[".svg"])
+    assert root.tag == f"{SVG}svg" and b"<dc:date>" not in first[".svg"]
+    assert "level" in " ".join("".join(text.itertext()) for text in root.iter(f"{SVG}text"))
+    assert struct.unpack(">II", first[".png"][16:24]) == (1500, 1050)
 
 
 @pytest.mark.parametrize("name", ["$x_1$ \\frac{ 測定 \U0001f600 a\x00b\x1b[2J\ud800", *made.HOSTILE])
 def test_hostile_names_are_only_text(name: str) -> None:
-    for figure in pictures(name).values():
-        svg = to_bytes(figure, ".svg")
-        assert ET.fromstring(svg).find(f".//{SVG}script") is None and len(svg) < 500_000
-        if name == made.HOSTILE[-1]:  # so long that it would make a picture of a size that cannot be
-            assert len(to_bytes(figure, ".png")) < 500_000
+    svg = to_bytes(picture(name), ".svg")
+    assert ET.fromstring(svg).find(f".//{SVG}script") is None and len(svg) < 500_000
+    if name == made.HOSTILE[-1]:  # so long that it would make a picture of a size that cannot be
+        assert len(to_bytes(picture(name), ".png")) < 500_000
 
 
 def test_little_or_nothing_is_drawn_too() -> None:
-    for facts in ([], [made.failed()], [made.series_facts(made.series(CASE, "baseline"))]):
-        assert all(
-            to_bytes(one, ".svg").startswith(b"<?xml") for one in (speedup_figure(facts), roofline_figure(facts, {}))
-        )
     for number, implementation in ((0, "fused"), (1, "fused"), (2, "baseline"), (1, "none such")):
         figure = trend_figure(make(number, implementation=implementation))
         assert to_bytes(figure, ".svg").startswith(b"<?xml")

@@ -146,7 +146,6 @@ def test_every_variant_of_every_case_has_a_row_below_the_name_of_its_case() -> N
     assert [series[point.series_index].series.case for point in chart.points] == [
         f"op[{chart.groups[one.group]}]" for one in chart.points
     ]
-    assert "2 slower than the baseline" in chart.subtitle
     assert speedup_summary(chart).startswith("4 pairs of a variant and a case: 2 proven faster, 2 proven slower.")
     modes = speedup_chart([paired(CASES[0], "fused", 2.0, mode=mode) for mode in ("graph", "eager")])
     assert modes.groups == ("tokens=64, eager", "tokens=64, graph")
@@ -182,7 +181,6 @@ def test_what_was_skipped_says_nothing_of_speed_and_is_only_counted() -> None:
     skipped = replace(made.failed(made.series(CASES[0], "other"), status="skipped"), axes={"tokens": 64})
     chart = speedup_chart([skipped, paired(CASES[0], "fused", 2.0)])
     assert [point.variant for point in chart.points] == ["fused"] and chart.left_out == 1
-    assert chart.variants == ("other", "fused"), "colours stay the same"
     assert speedup_summary(chart).endswith("Skipped and not shown: 1.")
 
 

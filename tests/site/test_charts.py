@@ -1,6 +1,8 @@
 """The charts: what a point says under the pointer, where a click leads, and what can be toggled."""
 
 import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,7 +201,38 @@ def test_dark_and_light(look: Opener) -> None:
     assert page.evaluate(ground) == light
 
 
+def test_a_chart_can_be_saved_as_a_picture(look: Opener) -> None:
+    page = look(OPERATOR)
+    node = chart(page, "speedup")
+    bar = node.locator(".modebar-group")
+    expect(bar).to_have_css("opacity", "0")
+    node.hover()
+    expect(bar).to_have_css("opacity", "1")
+    with page.expect_download() as download:
+        node.get_by_role("button", name="Download plot").click()
+    assert download.value.suggested_filename == f"{Path(OPERATOR).stem}-speedup.svg"
+    picture = download.value.path().read_text()
+    assert "<svg" in picture
+    assert "speedup over the baseline" in " ".join(ET.fromstring(picture).itertext())
+
+
+@pytest.mark.parametrize("width", [375, 1440])
+def test_the_button_that_saves_a_chart_covers_nothing_and_is_not_printed(
+    browse: Browse, eventful: Site, width: int
+) -> None:
+    page = browse(eventful, viewport={"width": width, "height": 900})(OPERATOR)
+    page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
+    for name in ("speedup", "roofline", "trend", "ecdf", "kernels"):
+        node = chart(page, name)
+        around, button = node.bounding_box(), node.locator(".modebar").bounding_box()
+        drawn = node.locator(".main-svg").first.bounding_box()
+        assert around is not None and button is not None and drawn is not None
+        assert around["y"] <= button["y"] and button["y"] + button["height"] <= drawn["y"]
+    page.emulate_media(media="print")
+    expect(page.locator(".modebar:visible")).to_have_count(0)
+
+
 def test_charts_say_in_words_what_they_show(look: Opener) -> None:
     page = look(OPERATOR)
     for name, words in (("Speedup over the cases", "proven faster"), ("Trend", "30 runs"), ("Samples of", "Medians")):
-        expect(page.get_by_role("img", name=re.compile(f"^{name}.*{words}"))).to_be_visible()
+        expect(page.get_by_role("figure", name=re.compile(f"^{name}.*{words}"))).to_be_visible()

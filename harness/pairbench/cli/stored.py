@@ -325,7 +325,7 @@ def results(
 
 
 @verb(
-    "store folder last repository address figures publish serve live port",
+    "store folder last repository address publish serve live port",
     folder=option(
         "Where the site goes: a new folder, or that of an earlier build. Default: dashboards/site.",
         "--output",
@@ -335,7 +335,6 @@ def results(
     last=option("Take the newest N runs. Default: all.", min=1),
     repository=option("The repository on the web, for links into it. Default: the checkout's origin.", metavar="URL"),
     address=option("Where the site will be on the web, for the links in its feed.", metavar="URL"),
-    figures=option("Draw each operator's speedup and roofline as SVG and PNG, too.", "--figures"),
     publish=option(
         "Then copy it there, such as s3://bucket/pages: data first, the first page last. What else is there stays.",
         metavar="URL|FOLDER",
@@ -350,7 +349,6 @@ def dashboard(
     last: int | None = None,
     repository: str | None = None,
     address: str | None = None,
-    figures: bool = False,
     publish: str | None = None,
     serve: bool = False,
     live: bool = False,
@@ -373,9 +371,7 @@ def dashboard(
             raise UsageError(f"{name} {url!r} is no address, expected one like https://example.org/team/operators")
     place = folder if folder is not None else given.config.root / "dashboards" / "site"
     named = ("--store", given.config.shown_store) if given.store is not None else ()
-    options = SiteOptions(
-        folder=place, repository=repository, address=address, last=last, figures=figures, store_options=named
-    )
+    options = SiteOptions(folder=place, repository=repository, address=address, last=last, store_options=named)
     seen = fingerprint(store_of(given.config)) if live else None  # what is written from here on is built again
     with collector_at_rest():
         site = build_site(given.config, options)

@@ -44,7 +44,7 @@ class OperatorDescription(Value):
     """Floating-point operations and bytes by case key; empty where no cost is declared."""
     claims: tuple[Claim, ...] = ()
     left_out: tuple[str, ...] = ()
-    """As in `Operator`."""
+    """Workloads, solutions and candidates of a problem that were not taken, a sentence each."""
     code_digest: str = ""
     """Digest of all code of the suites that the operator reaches, methods of classes included, which hashes leave out; empty unless
     `--changed-since` asks for it."""

@@ -1,4 +1,4 @@
-"""Pictures of charts, drawn by matplotlib from the values that `axis_chart`, `operator_charts` and `trend` prepare.
+"""Pictures of charts, drawn by matplotlib from the values that `axis_chart` and `trend` prepare.
 
 Figure objects without pyplot: no state is shared, nothing needs a display, and equal charts give equal bytes.
 """
@@ -7,10 +7,9 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from itertools import groupby
 from typing import Any
 
 import matplotlib as mpl
@@ -21,14 +20,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.plan import BASELINE
-from pairbench.model.site import SeriesFacts
 from pairbench.report import units
 from pairbench.report.axis_chart import AxisChart, AxisPanel, chart_rows, crossover_sentences
-from pairbench.report.operator_charts import Roof, SpeedupChart, SpeedupPoint, roofline_chart, speedup_chart
 from pairbench.report.render import shorten
 from pairbench.report.trend import LevelStep, SeriesChart, series_chart
 
@@ -52,7 +49,6 @@ STYLE = {
 }
 COLORS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY)
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")  # as many as have no common divisor with the colours: 42 pairs differ
-SUFFIXES = (".svg", ".png")  # kinds of files of the site's pictures
 _METADATA: dict[str, dict[str, None]] = {  # what matplotlib would write of itself and the time
     ".svg": {"Date": None, "Creator": None},
     ".png": {"Software": None},
@@ -105,10 +101,6 @@ def _wrapped(text: str, width: float, size: float) -> str:
     return textwrap.fill(text, max(int(width * 110 / size), 1))
 
 
-def _add_caption(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=9, color="#444444")
-
-
 def _add_note(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
     """Write small text at an offset in points from a place."""
     axes.annotate(text, at, xytext=offset, textcoords="offset points", **{"fontsize": 8, **style})
@@ -127,133 +119,6 @@ def _set_log_ticks(axis: Axis, subs: Sequence[float]) -> None:
 def _add_legend(figure: Figure, handles: Sequence[Line2D], columns: int = 4) -> None:
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
-
-
-def roofline_figure(series: Sequence[SeriesFacts], ceilings: Mapping[str, float]) -> Figure:
-    chart = roofline_chart(series, ceilings)
-    variants = [name for name in chart.implementations if name != BASELINE]
-
-    def style(name: str) -> dict[str, Any]:
-        color = color_of(name, variants)
-        mfc = "white" if name == BASELINE else color
-        return {"color": color, "marker": marker_of(name, variants), "mfc": mfc, "ms": 5}
-
-    with mpl.rc_context(STYLE):
-        figure = _open_figure(9, 5.6, chart.title)
-        axes = figure.subplots()
-        _add_caption(axes, chart.subtitle)
-        axes.grid(visible=True, axis="both")
-        axes.set(xscale="log", yscale="log", xlim=chart.x, ylim=chart.y)
-        for axis, (low, high) in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
-            _set_log_ticks(axis, (1,) if high / low > 50 else (1, 2, 5))
-        for roof in chart.roofs:
-            _roof(axes, roof)
-        # The implementations of one case stand one above the other, joined by a line.
-        ordered = sorted(chart.points, key=lambda point: (point.label, point.tflops))
-        for _, column in groupby(ordered, key=lambda point: point.label):
-            first, *_, last = [*column] * 2
-            ends = ([first.intensity, last.intensity], [first.tflops, last.tflops])
-            axes.plot(*ends, color=GREY, lw=0.7, alpha=0.6, zorder=2, gid="case")
-        for point in chart.points:
-            place = ([point.intensity], [point.tflops])
-            axes.plot(*place, ls="none", zorder=3, gid="point", **style(point.implementation))
-        axes.set_xlabel("arithmetic intensity (FLOP a byte that the case demands)")
-        axes.set_ylabel("achieved (TFLOP/s)")
-        drawn = {point.implementation for point in chart.points}
-        names = [name for name in chart.implementations if name in drawn]
-        _add_legend(figure, [_make_key(shorten(name, 24), lw=0, **style(name)) for name in names], 5)
-    return figure
-
-
-def _roof(axes: Axes, roof: Roof) -> None:
-    slope = roof.name == "copy"
-    axes.plot(roof.x, roof.y, color="#333333", lw=1.4, ls="-" if slope else "--", zorder=1, gid="roof")
-    if not slope:
-        _add_note(axes, roof.label, (roof.x[1], roof.y[1]), (-4, 3), ha="right", va="bottom", color="#333333")
-        return
-    # Where the line begins, turned as it is on the picture, whatever the axes are.
-    low, high = axes.get_ylim()
-    angle = math.degrees(math.atan2(roof.y[1] - roof.y[0], roof.x[1] - roof.x[0]))
-    turned: dict[str, Any] = {"rotation": angle, "rotation_mode": "anchor", "transform_rotates_text": True}
-    place = (roof.x[0] * 1.1, roof.y[0] * 1.1 * (high / low) ** 0.015)
-    axes.text(*place, roof.label, ha="left", va="bottom", fontsize=8, color="#333333", **turned)
-
-
-_MARKERS = {"faster": "o", "slower": "v", "open": "D"}  # of each state of a speedup
-_WORDS = {"faster": "faster", "slower": "slower than the baseline", "open": "not proven either way"}
-_ROW, _CLOSE = 0.2, 0.16  # height of a row in inches, and where there are many
-_MANY = 60  # number of rows from which they stand closer, and the axis has labels at both ends
-
-
-def speedup_figure(series: Sequence[SeriesFacts]) -> Figure:
-    chart = speedup_chart(series)
-    with mpl.rc_context(STYLE):
-        figure = _open_figure(9, 1.7 + (_CLOSE if chart.rows > _MANY else _ROW) * max(chart.rows, 3), chart.title)
-        axes = figure.subplots()
-        _add_caption(axes, chart.subtitle)
-        axes.grid(visible=True, axis="x")
-        axes.grid(visible=False, axis="y")
-        _speedup_scale(axes, chart)
-        for point in chart.points:
-            _speedup_point(axes, point, chart)
-        _speedup_names(axes, chart)
-        axes.set_ylim(max(chart.rows, 1) - 0.4, -0.6)
-        axes.axvline(1, color="black", lw=1, zorder=1, gid="one")
-        left, _ = axes.get_xlim()
-        if left < 1:
-            axes.axvspan(left, 1, color=RED, alpha=0.06, lw=0, zorder=0)
-        axes.set_xlabel("speedup over the baseline, 95 % interval")
-        axes.tick_params(axis="x", labeltop=chart.rows > _MANY)
-        drawn = {point.state for point in chart.points}
-        handles = [
-            _make_key(words, GREY, marker=_MARKERS[state], mfc="white" if state == "open" else GREY, lw=0, ms=5)
-            for state, words in _WORDS.items()
-            if state in drawn
-        ]
-        names = chart.variants if chart.shared else ()
-        handles += [_make_key(shorten(name, 24), color_of(name, chart.variants), lw=2) for name in names]
-        _add_legend(figure, handles)
-    return figure
-
-
-def _speedup_scale(axes: Axes, chart: SpeedupChart) -> None:
-    ends = [end for point in chart.points for end in (point.speedup, point.low, point.high) if end > 0]
-    least, most = min([*ends, 1.0]), max([*ends, 1.0])
-    if chart.log:
-        axes.set_xscale("log")
-        room = (most / least) ** 0.04
-        axes.set_xlim(least / room, most * room)
-        _set_log_ticks(axes.xaxis, (1, 2, 5) if most / least < 200 else (1,))
-    else:
-        room = max(0.06 * (most - least), 0.02)
-        axes.set_xlim(max(least - room, 0.0), most + room)
-        axes.xaxis.set_major_locator(MaxNLocator(8))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
-
-
-def _speedup_point(axes: Axes, point: SpeedupPoint, chart: SpeedupChart) -> None:
-    if point.state == "none":
-        if not chart.shared:  # in a row with others its note could belong to any of them
-            coords = axes.get_yaxis_transform()
-            _add_note(axes, point.note, (0, point.row), (4, 0), xycoords=coords, va="center", color=RED)
-        return
-    color = color_of(point.variant, chart.variants)
-    low, high = (end if end > 0 else point.speedup for end in (point.low, point.high))
-    axes.plot([low, high], [point.row] * 2, color=color, lw=1.4, zorder=2, gid="interval")
-    style: dict[str, Any] = {"marker": _MARKERS[point.state], "mfc": "white" if point.state == "open" else color}
-    size = 6 if point.state == "slower" else 5
-    axes.plot([point.speedup], [point.row], color=color, ms=size, ls="none", zorder=3, gid=point.state, **style)
-
-
-def _speedup_names(axes: Axes, chart: SpeedupChart) -> None:
-    if chart.shared:
-        axes.set_yticks(chart.heads, [shorten(group, 40) for group in chart.groups])
-    else:
-        axes.set_yticks([point.row for point in chart.points], [shorten(point.variant, 24) for point in chart.points])
-        style = {"fontsize": 8.5, "fontweight": "bold", "color": "#222222", "bbox": _BOX, "zorder": 4, "va": "center"}
-        for head, group in zip(chart.heads, chart.groups, strict=True):
-            _add_note(axes, group, (0, head), (4, -1), xycoords=axes.get_yaxis_transform(), **style)
-    axes.tick_params(axis="y", length=0, labelsize=8)
 
 
 _CHANGES = {  # colour, line and words of each kind of mark
@@ -276,7 +141,7 @@ def trend_figure(trend: Trend) -> Figure:
         figure = _open_figure(10, 4.6 + 1.2 * (panels - 1), values.title)
         axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[3.2, 1, 1][:panels])[:, 0])
         top, bottom = axes[0], axes[-1]
-        _add_caption(top, values.subtitle)
+        top.set_title(values.subtitle, loc="left", fontsize=9, color="#444444")
         top.plot(runs, values.p95, color=SKY, ls="none", marker="v", ms=dot * 0.7, gid="p95")
         _intervals(top, (values.p50, values.low, values.high), BLUE, dot, "p50")
         _steps(top, values.levels, NAVY)
@@ -386,7 +251,7 @@ def draw_axis(chart: AxisChart, *, paper: bool = False) -> ShownFigure:
         panels = list(grid.flat)
         for axes, panel in zip(panels, chart.panels, strict=False):
             _axis_panel(axes, panel, chart, variants)
-            _add_caption(axes, _wrapped(panel.title, width / columns - 0.6, 9))
+            axes.set_title(_wrapped(panel.title, width / columns - 0.6, 9), loc="left", fontsize=9, color="#444444")
             axes.set_xlabel(shorten(chart.x, 40))
             axes.tick_params(labelbottom=True)
         for axes in panels[len(chart.panels) :]:

@@ -9,14 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pairbench.model.latency import DEVICE
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
 from pairbench.report.labels import case_labels, shared_names
-from pairbench.report.latency_words import AXES
 from pairbench.report.render import shorten
 
 _LOG_FROM = 4.0  # ratio of the largest to the smallest speedup from which the axis is logarithmic
@@ -38,13 +36,10 @@ class SpeedupPoint(NamedTuple):
 class SpeedupChart(Value):
     """Points in the order in which they are to be read, a group of rows for each case in each mode."""
 
-    title: str
-    subtitle: str
     groups: tuple[str, ...]
     heads: tuple[float, ...]  # row of each group's name: a row of its own, or that of its points where they share one
     rows: int  # number of rows from top to bottom
     shared: bool  # whether the variants of a case share a row
-    variants: tuple[str, ...]  # names of the variants, in the order that decides their colours
     points: tuple[SpeedupPoint, ...]
     log: bool  # whether the axis of speedups is logarithmic
     left_out: int  # number of pairs of a variant and a case that were skipped, and so have no point
@@ -80,18 +75,11 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         state, variant = state_of(speedup, low, high), one.series.implementation
         points.append(SpeedupPoint(index, group, row, variant, speedup, low, high, state, note))
     values = [point.speedup for point in points if point.speedup > 0]
-    losing = sum(point.state == "slower" for point in points)
-    parts = _shared(series)
-    parts += [AXES[DEVICE.name]] if any(one.texts.get("latency") == DEVICE.name for one in series) else []
-    parts += [f"{len(points)} pairs", f"{losing} slower than the baseline" if losing else "none proven slower"]
     return SpeedupChart(
-        title=shorten(f"{series[0].series.operator}: speedup over the baseline" if series else "speedup", 115),
-        subtitle=shorten(", ".join(parts), 140),
         groups=tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys),
         heads=tuple(heads),
         rows=len(keys) if shared else len(keys) + len(points),
         shared=shared,
-        variants=tuple(variants),
         points=tuple(points),
         left_out=len(pairs) - len(shown),
         log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
@@ -154,11 +142,9 @@ class RooflinePoint(Value):
 class RooflineChart(Value):
     """Points below roofs; both axes are logarithmic."""
 
-    title: str
     subtitle: str
     roofs: tuple[Roof, ...]
     points: tuple[RooflinePoint, ...]
-    implementations: tuple[str, ...]  # of all series that were given; the position of a name decides its colour
     x: tuple[float, float]  # ends of the axis of intensity, in FLOP a byte
     y: tuple[float, float]  # ends of the axis of arithmetic rates, in TFLOP/s
     left_out: int  # number of measured series without a point, because their cost is not declared or has no arithmetic
@@ -191,11 +177,9 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
     parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
     roofs, x, y = _roofs(points, ceilings)
     return RooflineChart(
-        title=shorten(f"{series[0].series.operator}: roofline" if series else "roofline", 115),
         subtitle=shorten(", ".join(parts), 140),
         roofs=roofs,
         points=tuple(points),
-        implementations=tuple(dict.fromkeys(one.series.implementation for one in series)),
         x=x,
         y=y,
         left_out=max(sum("p50_ns" in one.numbers for one in series) - len(points), 0),

@@ -172,7 +172,6 @@ class SiteOptions(Value):
     repository: str | None = None  # its address on the web; that of the checkout's origin where not given
     address: str | None = None  # where the site will be on the web, for the links in its feed
     last: int | None = None  # how many of the newest runs are shown; all where not given
-    figures: bool = False  # whether each operator's speedup and roofline are drawn as SVG and PNG, too
     store_options: tuple[str, ...] = ()  # what the commands on the pages have to be told to find the store
 
 
@@ -181,7 +180,7 @@ _WHOLE = "site"  # the name of the whole site as a part
 
 def build_site(config: Config, options: SiteOptions) -> Written:
     """Read a store and write its site: of an empty one a site that says what to do; of one that cannot be read, none."""
-    store, cache = store_of(config), SiteCache(options.folder, options.figures)
+    store, cache = store_of(config), SiteCache(options.folder)
     address = options.repository or repository_address(config.root)
     # Without the folders of the checkout and of the site, for the pages are the same wherever these lie.
     asked = replace(config, root=Path()), replace(options, folder=Path()), shown_store(config), address
@@ -215,7 +214,7 @@ def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iter
     """Yield every file of the site; the sums over all operators are known, and so written, after them."""
 
     def of_operator(part: Part[OperatorFacts]) -> Any:
-        files = operator(part.site, part.facts, figures=options.figures)
+        files = operator(part.site, part.facts)
         return part.name, part.inputs, part.facts.contribution, tuple(map(_short, files))
 
     def of_run(part: Part[RunFacts]) -> Any:

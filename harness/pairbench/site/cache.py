@@ -25,7 +25,7 @@ from pairbench.store.files import write_whole
 from pairbench.workflow.setup import catalogue_folder
 
 CACHE = ".pairbench-site.cache"
-_LIBRARIES = ("plotly", "jinja2", "numpy", "scipy", "matplotlib")
+_LIBRARIES = ("plotly", "jinja2", "numpy", "scipy")
 _ROOMS = ("pairbench.model.", "pairbench.site.", "pairbench.stats")
 _DIGEST = hashlib.sha256().digest_size
 
@@ -64,10 +64,10 @@ class _Values(pickle.Unpickler):
 
 
 class SiteCache:
-    def __init__(self, folder: Path, *made_with: object) -> None:
-        """Read the cache of a folder, which is empty unless it was made by the same code and with the same options."""
+    def __init__(self, folder: Path) -> None:
+        """Read the cache of a folder, which is empty unless it was made by the same code."""
         self._folder = folder
-        self._made_with = digest(code_digest(), *made_with)
+        self._made_with = digest(code_digest())
         self._before: dict[str, _Cached] = {}
         self._now: dict[str, _Cached] = {}
         self._unchanged: list[File] = []

@@ -1,4 +1,4 @@
-"""The page of an operator on a device model, the script with what its charts show, and its static figures."""
+"""The page of an operator on a device model, and the script with what its charts show."""
 
 import math
 import shlex
@@ -133,20 +133,13 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     return tuple(filter(None, remarks))
 
 
-def operator(facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False) -> Iterator[File]:
+def operator(facts: SiteFacts, operator: OperatorFacts) -> Iterator[File]:
     key = (operator.device_name, operator.suite, operator.operator)
     page = paths.operator_page(*key)
     data, name = paths.data_of(page), page.removesuffix(".html")
     speedups = operator_charts.speedup_chart(operator.series)
     roofline = operator_charts.roofline_chart(operator.series, operator.ceilings)
     known = any(point.state != "none" for point in speedups.points)
-    if figures:  # matplotlib takes half a second to load
-        from pairbench.report.figures import SUFFIXES, roofline_figure, speedup_figure, to_bytes
-    drawn = {
-        **({"speedup": speedup_figure(operator.series)} if figures and known else {}),
-        # A roofline needs declared costs.
-        **({"roofline": roofline_figure(operator.series, operator.ceilings)} if figures and roofline.points else {}),
-    }
     rows, worst = implementation_rows(operator), worst_series(operator.series)
     run_ids, texts = {one.run_id for one in operator.series}, [one.texts for one in operator.series]
     heads = [run for run in facts.runs if run.run_id in run_ids and run.device_name == operator.device_name]
@@ -186,9 +179,5 @@ def operator(facts: SiteFacts, operator: OperatorFacts, *, figures: bool = False
         speedup_summary=operator_charts.speedup_summary(speedups),
         roofline=roofline,
         roofline_summary=operator_charts.roofline_summary(roofline),
-        figures={kind: [(end[1:].upper(), paths.figure(kind, *key, end)) for end in SUFFIXES] for kind in drawn},
     )
     yield File(path=data, content=script(name, operator_payload(facts, operator)))
-    for kind, figure in drawn.items():
-        for suffix in SUFFIXES:
-            yield File(path=paths.figure(kind, *key, suffix), content=to_bytes(figure, suffix))

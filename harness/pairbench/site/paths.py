@@ -102,11 +102,6 @@ def badge(device_name: str, suite: str, operator: str) -> str:
     return f"badges/{_file(operator, device_name, suite, operator)}.svg"
 
 
-def figure(kind: str, device_name: str, suite: str, operator: str, suffix: str) -> str:
-    """Return a static figure of an operator; the suffix begins with a dot."""
-    return f"figures/{_file(operator, device_name, suite, operator)}-{kind}{suffix}"
-
-
 def relative(page: str, target: str) -> str:
     return "../" * page.count("/") + target
 

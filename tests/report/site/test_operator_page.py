@@ -102,7 +102,7 @@ def test_every_chart_has_a_name_and_a_summary_in_words(page: Page) -> None:
     charts = [element.attributes for element in page.elements if "data-chart" in element.attributes]
     assert [attrs["data-chart"] for attrs in charts] == ["scaling", "speedup", "roofline", "trend", "ecdf", "kernels"]
     for attrs in charts:
-        assert attrs["role"] == "img" and {*attrs["aria-labelledby"].split()} <= {*ids}
+        assert attrs["role"] == "figure" and {*attrs["aria-labelledby"].split()} <= {*ids}
 
 
 def test_series_are_what_the_chart_of_a_trend_has(operator: OperatorFacts, payload: dict[str, Any]) -> None:
@@ -155,15 +155,6 @@ def test_gaps_are_null_and_nothing_is_nan() -> None:
     trend = found["series"][1]["trend"]
     assert trend["p50"][2] is None and trend["p50"][1] > 0 and trend["low"] == []
     assert found["series"][1]["numbers"]["p95_ns"] is None
-
-
-def test_static_figures_are_linked_where_they_are_drawn(page: Page, operator: OperatorFacts) -> None:
-    made_files = [*operator_page.operator(made.site(12), operator, figures=True)]
-    files = {file.path: file.content for file in made_files[2:]}
-    assert len(files) == 4 and all(files.values())
-    links = values(read(made_files[0]), "a", "href")
-    assert {link.removeprefix("../") for link in links if "figures/" in link} == {*files}
-    assert not [link for link in values(page, "a", "href") if "figures/" in link]
 
 
 def test_only_what_can_be_told_apart_is_filtered_by(operator: OperatorFacts) -> None:
@@ -268,7 +259,7 @@ def hostile(name: str) -> OperatorFacts:
 def test_hostile_names_are_only_text(name: str) -> None:
     facts, operator = made.hostile(name), hostile(name)
     plain, _ = pages(made.hostile("plain"), hostile("plain"))
-    files = [*operator_page.operator(facts, operator, figures=name == made.HOSTILE[3])]
+    files = [*operator_page.operator(facts, operator)]
     page, found = read(files[0]), payload_of(files[1].content)
     allowed = {element.tag for element in plain.elements}
     assert {element.tag for element in page.elements} <= allowed | {"bdi"} and not page.all("img")
@@ -277,7 +268,7 @@ def test_hostile_names_are_only_text(name: str) -> None:
     assert not [link for link in values(page, "a", "href") if ".." in link.removeprefix("../")]
     assert max(len(text) for text in strings(found)) <= 500
     for file in files:
-        assert re.fullmatch(r"(operators|figures)/[a-z0-9_-]+\.(html|js|svg|png)", file.path)
+        assert re.fullmatch(r"operators/[a-z0-9_-]+\.(html|js)", file.path)
 
 
 def strings(value: Any) -> Iterator[str]:

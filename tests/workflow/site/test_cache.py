@@ -31,7 +31,7 @@ OTHERS = ("softmax[dtype=bfloat16,tokens=64]", "silu[dtype=bfloat16,tokens=64]")
 SERIES = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
 
 
-def build(folder: Path, site: str = "site", **options: bool) -> Written:
+def build(folder: Path, site: str = "site", **options: int) -> Written:
     config = Config(root=folder, store=str(folder / "store"))
     return build_site(config, SiteOptions(folder=folder / site, **options))  # type: ignore[arg-type]
 
@@ -170,7 +170,7 @@ def test_nothing_is_read_or_made_where_nothing_changed(folder: Path, monkeypatch
     told = build(folder)
     assert told.files == len(content(folder / "site")) - 1 and told.written == told.removed == ()
     with pytest.raises(TypeError, match="NoneType"):
-        build(folder, figures=True)
+        build(folder, last=1)
 
 
 def test_pages_of_operators_and_runs_that_did_not_change_are_not_made(
