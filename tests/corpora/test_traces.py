@@ -113,10 +113,13 @@ def test_inputs_have_the_forms_of_the_definition(trace_set: Path) -> None:
     ("kind", "words"),
     [
         ({"type": "random", "path": 3}, ""),
-        ({"type": "dream"}, "has the type 'dream', expected random, scalar, safetensors"),
-        ({"type": "custom"}, "has the type 'custom'"),
-        ({"type": "scalar"}, "is a scalar without a 'value'"),
-        ({"type": "safetensors", "path": "rows.safetensors"}, "the input 'x' has no 'tensor_key', expected a text"),
+        ({"type": "dream"}, "the input 'x' is {'type': 'dream'}, expected random, scalar with value"),
+        ({"type": "custom"}, "the input 'x' is {'type': 'custom'}, expected"),
+        ({"type": "scalar"}, "the input 'x' is {'type': 'scalar'}, expected"),
+        (
+            {"type": "safetensors", "path": "rows.safetensors"},
+            "the input 'x' is {'type': 'safetensors', 'path': 'rows.safetensors'}, expected",
+        ),
     ],
 )
 def test_a_workload_that_cannot_be_taken_is_left_out(tmp_path: Path, kind: dict[str, Any], words: str) -> None:

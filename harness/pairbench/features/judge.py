@@ -17,10 +17,7 @@ _VERDICTS = {  # each with its sentence and the exit code of the command
     "mixed": ("right, and neither faster nor slower in every case", 0),
     "right": ("right; how fast is not known, for the host was busy", 0),
     "wrong": ("another result than the baseline's, or a call that depends on other calls or changes its inputs", 1),
-    "failed": (
-        "it does not load or run, has figures that cannot be right, or changes what other implementations share",
-        1,
-    ),
+    "failed": ("it does not load or run, has figures that cannot be right, or changes what others share", 1),
     "refused": ("the problem cannot tell right from wrong, or does not run", 3),
     "skipped": ("it was not tried", 3),
 }
@@ -91,10 +88,9 @@ def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is
     if not is_file and candidate not in names:
         expected = f"expected a candidate's file, or one of {', '.join(names)}"
         raise UsageError(f"CANDIDATE {candidate!r} is no file and no variant of {operators[0].name!r}, {expected}")
-    if is_file and (why := next((one for one in operators[0].left_out if one.startswith("candidate ")), None)):
+    why = f"{candidate!r} is none for {operators[0].name!r}; see docs/problems.md" if names[-1] == "compiled" else None
+    if is_file and (why := next((one for one in operators[0].left_out if one.startswith("candidate ")), why)):
         raise UsageError(f"CANDIDATE cannot be taken: {why}")
-    if is_file and names[-1] == "compiled":
-        raise UsageError(f"CANDIDATE {candidate!r} is none for {operators[0].name!r}; docs/problems.md says what is")
     return names[-1] if is_file else candidate
 
 

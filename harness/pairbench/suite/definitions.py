@@ -20,12 +20,13 @@ FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 _DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 _LANGUAGES = ("python", "pytorch", "triton", "tilelang", "cute_dsl", "cutile", "cudnn_frontend")
 _field = functools.partial(field_of, error=SuiteError)
-_LFS = "version https://git-lfs"  # how a pointer of Git LFS begins, which lies in the place of a large file
+_DESCRIPTORS = (
+    "random, scalar with value, safetensors with path and tensor_key, or custom with a custom_inputs_entrypoint,"
+)
+_LFS = b"version https://git-lfs"  # how a pointer of Git LFS begins, which lies in the place of a large file
 
 
 class Spec(NamedTuple):
-    """The form of an input or output."""
-
     shape: tuple[str | int, ...] | None
     """Names of axes and numbers; None for a Python number."""
     dtype: str
@@ -106,22 +107,20 @@ class Definition(Value):
             axes[name] = value
         for name, descriptor in inputs.items():
             told = f"{where}: the input {name!r}"
-            if name not in self.inputs or not isinstance(descriptor, dict):
-                raise SuiteError(f"{told} is {descriptor!r:.60}, expected descriptors of {', '.join(self.inputs)}")
-            kind = descriptor.get("type", "random")
-            if kind == "safetensors":
-                _field(descriptor, "tensor_key", str, told)
-                file = self.blob(_field(descriptor, "path", str, told))
-                if file is None:
-                    raise SuiteError(f"{told}: there is no {descriptor['path']!r} in {self.root}")
-                with file.open(errors="replace") as content:
-                    if content.read(len(_LFS)) == _LFS:
+            match {"type": "random", **descriptor} if name in self.inputs and isinstance(descriptor, dict) else None:
+                case {"type": "safetensors", "path": str(path), "tensor_key": str()}:
+                    if (file := self.blob(path)) is None:
+                        raise SuiteError(f"{told}: there is no {path!r} in {self.root}")
+                    if file.stat().st_size < 1000 and file.read_bytes().startswith(_LFS):
                         raise SuiteError(f"{told}: {file.name} is a pointer of Git LFS; fetch it by `git lfs pull`")
-            elif kind == "scalar" and ("value" not in descriptor or isinstance(descriptor["value"], list | dict)):
-                raise SuiteError(f"{told} is a scalar without a 'value', expected a number, true, false or null")
-            elif kind not in ("random", "scalar") and not (kind == "custom" and self.custom):
-                expected = "expected random, scalar, safetensors, or custom with a custom_inputs_entrypoint"
-                raise SuiteError(f"{told} has the type {kind!r}, {expected}")
+                case {"type": "custom"} if self.custom:
+                    pass
+                case {"type": "random"} | {"type": "scalar", "value": None | bool() | int() | float() | str()}:
+                    pass
+                case _:
+                    raise SuiteError(
+                        f"{told} is {descriptor!r:.80}, expected {_DESCRIPTORS} for one of {', '.join(self.inputs)}"
+                    )
         return Workload(str(given.get("uuid") or digest_of(given)), axes, inputs)
 
     def blob(self, path: str) -> Path | None:
@@ -147,7 +146,7 @@ class Definition(Value):
                 elif not meant and f'"{self.name}"' not in file.read_text(errors="replace"):
                     continue
                 else:
-                    document = _read(file)
+                    document = _parsed(file.read_bytes(), label_of(file))
                     of = document.get("definition")
                     if alone and of != self.name:
                         raise SuiteError(f"{file.name}: it is for {of!r}, not for {self.name!r}")  # noqa: TRY301
@@ -176,7 +175,7 @@ def is_definition(path: Path) -> bool:
 def read_definition(path: Path) -> Definition:
     """Read and check a definition; raise a SuiteError where it cannot be taken."""
     where = f"suite {label_of(path)}"
-    document, axes = _read(path), dict[str, int | str | None]()
+    document, axes = _parsed(path.read_bytes(), label_of(path)), dict[str, int | str | None]()
     for axis, given in _field(document, "axes", dict, where).items():
         match given:
             case {"type": "var"}:
@@ -246,14 +245,7 @@ def digest_of(*values: object) -> str:
     return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return _parsed(path.read_text(encoding="utf-8"), label_of(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{label_of(path)}: cannot be read: {error}") from None
-
-
-def _parsed(text: str, where: str) -> dict[str, Any]:
+def _parsed(text: str | bytes, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

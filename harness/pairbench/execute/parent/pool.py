@@ -356,10 +356,11 @@ def _environment(context: WorkerContext, device: Device, *, interpret: bool) -> 
     if device.kind == "cuda":
         if uuids := [item.uuid for item in (device, *device.beside) if item.uuid is not None]:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
-        # The compiler's pool imports torch while its first kernels are compiled without it; until it rests, nothing can be timed.
-        environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     elif device.kind == "cpu":
         environment["CUDA_VISIBLE_DEVICES"] = ""
+    if device.kind != "cpu":
+        # The compiler's pool imports torch while its first kernels are compiled without it; until it rests, nothing can be timed.
+        environment.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if interpret:
         environment[INTERPRET] = "1"
     return environment
