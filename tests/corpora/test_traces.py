@@ -220,7 +220,9 @@ def test_candidates_are_solutions_or_files_that_define_run(trace_set: Path) -> N
     save(place / "deep" / "a.json", solution("best", "double", "def run(x, y):\n    y.copy_(x * 2)\n"))
     save(place / "deep" / "b.json", solution("other", "masked", ""))
     save(place / "double.py", "def run(x, y):\n    y.copy_(x + x)")
-    assert list(only(double, place).variants)[-2:] == ["best", "mine"]
+    save(place / "deep" / "c.json", solution("be st", "double", "def run(x, y):\n    y.copy_(x * 2)\n"))
+    save(place / "deep" / "d.json", solution("be_st", "double", "def run(x, y):\n    y.copy_(x * 2)\n"))
+    assert list(only(double, place).variants)[-4:] == ["best", "be_st", "be_st_", "mine"]
     assert list(only(double, trace_set / "solutions" / "us" / "double" / "twice.json").variants)[-1] == "sum", (
         "it comes last"
     )

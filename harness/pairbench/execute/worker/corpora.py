@@ -44,9 +44,8 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
     run = _function(reference, "run", where)
     short = Counter(one.uuid[:_SHORT] for one in workloads)
     by_name = {one.uuid if short[one.uuid[:_SHORT]] > 1 else one.uuid[:_SHORT]: one for one in workloads}
-    axes = {
-        name: f"axis_{name}" if name in _RESERVED else name for name, rule in definition.axes.items() if rule is None
-    }
+    varying = [name for name, rule in definition.axes.items() if rule is None]
+    axes = {name: f"axis_{name}" if name in _RESERVED else name for name in varying}
     cases = [{axes[name]: one.axes[name] for name in axes} | {"workload": key} for key, one in by_name.items()]
     custom = _function(reference, definition.custom, where) if definition.custom else None
     made = Cases(definition=definition, by_name=by_name, custom=custom)
@@ -60,14 +59,15 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
     variants = {"compiled": Variant(bound(_call, space), prepare=bound(_compiled, space), kind="library")}
     for name, one in definition.solutions(against, left_out).items():
         texts = one.sources or {"": one.path.read_text(errors="replace")}
-        own: dict[str, Any] = {
-            "__name__": reference.__name__,
-            "load": functools.partial(load_solution, one, definition),
-        }
         codes = {file: digest_of_code(text.encode()) for file, text in texts.items()}
+        load = functools.partial(load_solution, one, definition)
+        own: dict[str, Any] = {"__name__": reference.__name__, "load": load}
         own["solution_digest"] = digest_of(replace(one, path=Path(), sources=codes))
         needs = ("triton",) if "triton" in one.languages else ()
-        variants[name_of(name, "solution")] = Variant(bound(_call, own), prepare=bound(_prepare, own), needs=needs)
+        key = name_of(name, "solution")
+        while key in variants:  # names that differ in other characters alone
+            key += "_"
+        variants[key] = Variant(bound(_call, own), prepare=bound(_prepare, own), needs=needs)
     operator = Operator(
         name_of(definition.name, "op"),
         baseline=baseline,
