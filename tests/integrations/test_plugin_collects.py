@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import git
+from tests.corpora.conftest import definition, save, workload
 from tests.integrations.pytest_project import EXTRA, SUITE, Project, names
 
 SMOKE = ("baseline", "scaled", "kernel")
@@ -62,6 +63,15 @@ def test_pytests_own_selections(project: Project, arguments: list[str], expected
 )
 def test_places_to_collect_from(project: Project, argument: str, count: int) -> None:
     assert len(collected(project, argument)) == count
+
+
+def test_a_definition_of_flashinfer_trace_that_is_named(project: Project) -> None:
+    data = project.folder / "data"
+    save(data / "definitions" / "twice.json", definition("twice", "def run(x):\n    return x * 2\n"))
+    save(data / "workloads" / "twice.jsonl", workload("a", {"M": 3}))
+    assert collected(project, "data/definitions/twice.json") == [
+        f"data/definitions/twice.json::twice[M=3,workload=a]-{name}-eager" for name in ("baseline", "compiled")
+    ]
 
 
 def test_beside_a_conftest_with_hooks_of_its_own(project: Project) -> None:

@@ -16,6 +16,7 @@ from pairbench.config import Config, load_config
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.model.environment import Device
 from pairbench.model.plain import Value
+from pairbench.suite.definitions import is_definition
 from pairbench.suite.load import declares_operators, find_suites
 
 
@@ -31,10 +32,10 @@ class SuiteFiles(Value):
 
     def takes(self, file: Path) -> bool:
         file = file.resolve()  # pytest keeps links as they are
-        if file.suffix != ".py" or not file.is_file():
-            return False
         if file in self.listed:
-            return True
+            return file.is_file()
+        if file.suffix != ".py" or not file.is_file():
+            return file in self.named and is_definition(file)
         named = file in self.named
         if self.is_test(file) or not (named or file.parent in self.named):
             return False
