@@ -195,10 +195,10 @@ class Chosen(Value):
         return tuple(taken)
 
     def left_out(self) -> list[str]:
-        """Return a line for each part of a problem that was not taken, and how many of how many were; nothing for other suites."""
-        found = [one for one in self.survey.operators if not one.suite.endswith(".py")]
+        """Return a line for each part of a definition that was not taken, and how many of how many were; nothing for other suites."""
+        found = [one for one in self.survey.operators if one.suite.endswith(".json")]
         missing = Counter(why.partition(" ")[0] for one in found for why in one.left_out)
-        missing["problem"] = sum(not one.suite.endswith(".py") for one in self.survey.broken)
+        missing["problem"] = sum(one.suite.endswith(".json") for one in self.survey.broken)
         taken = {"problem": len(found), "workload": sum(len(one.cases) for one in found)}
         taken["solution"] = sum(len(one.implementations) - 2 for one in found)  # all but the baseline and `compiled`
         counts = [f"{number} of {number + missing[kind]} {kind}s" for kind, number in taken.items()]
