@@ -1,6 +1,5 @@
 """Problem files of KernelBench's form, our own ones: taken as suites as they lie there, with candidates beside `Model`."""
 
-import functools
 import json
 import textwrap
 from dataclasses import replace
@@ -9,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from pairbench.execute.worker.corpora import operator_of
 from pairbench.execute.worker.describe.operators import hashes_of
-from pairbench.model.operator import Operator
 from pairbench.report.rows import fast_p
-from pairbench.suite.load import find_suites, load_suite
+from pairbench.suite.load import find_suites
 from tests.builders import ended, make_run
 from tests.cli.conftest import Cli, Pairbench
+from tests.corpora.conftest import only
 
 PROBLEM = """
     import torch
@@ -107,11 +105,6 @@ def write(path: Path, template: str, values: dict[str, str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(textwrap.dedent(template).format(**{**COMMON, **values}))
     return path
-
-
-def only(path: Path, against: Path | str = "") -> Operator:
-    (operator,) = load_suite(path, functools.partial(operator_of, against=str(against))).values()
-    return operator
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import struct
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from pairbench.execute.worker.corpora import operator_of
 from pairbench.model.operator import Operator
@@ -60,21 +60,9 @@ def save(path: Path, *documents: Any) -> Path:
     return path
 
 
-def safetensors(path: Path, **tensors: torch.Tensor) -> Path:
-    """Write a file of int32 tensors in the form of safetensors."""
-    header, content = dict[str, Any](), b""
-    for name, value in tensors.items():
-        raw = value.to(torch.int32).numpy().tobytes()
-        header[name] = {
-            "dtype": "I32",
-            "shape": list(value.shape),
-            "data_offsets": [len(content), len(content) + len(raw)],
-        }
-        content += raw
-    text = json.dumps(header).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + content)
-    return path
+def safetensors(path: Path, **tensors: torch.Tensor) -> None:
+    """Write a file of int32 tensors."""
+    save_file({name: value.to(torch.int32) for name, value in tensors.items()}, path)
 
 
 def only(path: Path, against: Path | str = "") -> Operator:
@@ -139,6 +127,7 @@ def trace_set(tmp_path: Path) -> Path:
         ),
         workload("66666666-aa", {"M": 6}),
     )
+    (root / "blob" / "workloads").mkdir(parents=True)
     safetensors(root / "blob" / "workloads" / "rows.safetensors", rows=torch.tensor([5, 0, 0, 3]), other=torch.zeros(2))
     save(
         root / "blob" / "workloads" / "pointer.safetensors",

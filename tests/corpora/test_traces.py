@@ -173,7 +173,7 @@ def test_a_tensor_that_does_not_fit_its_definition_is_refused(tmp_path: Path, fi
         ),
         (
             {"inputs": {"x": {"shape": "M", "dtype": "bool"}}},
-            "expected a dtype, and as shape a list of axes, or null for a number",
+            "expected a dtype, and a list of axes, or null, as shape",
         ),
         ({"axes": {"M": {"type": "size"}}}, "the axis 'M' is {'type': 'size'}, expected type var, const"),
         ({"reference": "x = 3"}, "d.json: its reference defines no function run"),
@@ -222,7 +222,10 @@ def test_candidates_are_solutions_or_files_that_define_run(trace_set: Path) -> N
     save(place / "double.py", "def run(x, y):\n    y.copy_(x + x)")
     save(place / "deep" / "c.json", solution("be st", "double", "def run(x, y):\n    y.copy_(x * 2)\n"))
     save(place / "deep" / "d.json", solution("be_st", "double", "def run(x, y):\n    y.copy_(x * 2)\n"))
-    assert list(only(double, place).variants)[-4:] == ["best", "be_st", "be_st_", "mine"]
+    save(place / "deep" / "e.json", solution("best", "double", "def run(x, y):\n    y.copy_(x)\n"))
+    operator = only(double, place)
+    assert list(operator.variants)[-4:] == ["best", "be_st", "be_st_", "mine"]
+    assert "candidate e.json: 'best' is the name of a.json, too" in left_out(operator), "no candidate goes silently"
     assert list(only(double, trace_set / "solutions" / "us" / "double" / "twice.json").variants)[-1] == "sum", (
         "it comes last"
     )

@@ -1,4 +1,4 @@
-"""The base class of values, and their plain form for JSON: texts, numbers, booleans, None, lists and dictionaries."""
+"""The base class of values, their plain form for JSON (texts, numbers, booleans, None, lists and dictionaries), and fields of JSON objects."""
 
 import math
 from collections.abc import Mapping

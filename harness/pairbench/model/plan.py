@@ -9,7 +9,7 @@ from pairbench.model.plain import Value
 BASELINE = "baseline"
 """The name of every operator's plain implementation."""
 LIBRARY = "library"
-"""The kind of variants that one would use instead of an own kernel."""
+"""The kind of a variant that a user would take instead of a kernel of their own, such as PyTorch's function."""
 
 
 class ImplementationDescription(Value):

@@ -20,9 +20,7 @@ FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_
 _DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 _LANGUAGES = ("python", "pytorch", "triton", "tilelang", "cute_dsl", "cutile", "cudnn_frontend")
 _field = functools.partial(field_of, error=SuiteError)
-_DESCRIPTORS = (
-    "random, scalar with value, safetensors with path and tensor_key, or custom with a custom_inputs_entrypoint,"
-)
+_DESCRIPTORS = "random, scalar with value, safetensors with path and tensor_key, or custom with a custom_inputs_entrypoint, for one of"
 _LFS = b"version https://git-lfs"  # how a pointer of Git LFS begins, which lies in the place of a large file
 
 
@@ -60,12 +58,12 @@ class Definition(Value):
     name: str
     op_type: str
     axes: dict[str, int | str | None]
-    """The value of a constant axis, the expression of a computed one, None for one that workloads give."""
+    """By name: the size of a constant axis, the expression of a computed axis, None for an axis whose size each workload gives."""
     inputs: dict[str, Spec]
     outputs: dict[str, Spec]
     reference: str
     custom: str
-    """The function of the reference that makes inputs of the kind `custom`; empty for none."""
+    """The name of the function in the reference that makes inputs of the kind `custom`; empty where there is none."""
 
     @property
     def root(self) -> Path:
@@ -118,9 +116,7 @@ class Definition(Value):
                 case {"type": "random"} | {"type": "scalar", "value": None | bool() | int() | float() | str()}:
                     pass
                 case _:
-                    raise SuiteError(
-                        f"{told} is {descriptor!r:.80}, expected {_DESCRIPTORS} for one of {', '.join(self.inputs)}"
-                    )
+                    raise SuiteError(f"{told} is {descriptor!r:.80}, expected {_DESCRIPTORS} {', '.join(self.inputs)}")
         return Workload(str(given.get("uuid") or digest_of(given)), axes, inputs)
 
     def blob(self, path: str) -> Path | None:
@@ -130,10 +126,11 @@ class Definition(Value):
 
     def solutions(self, against: str, left_out: list[str]) -> dict[str, Solution]:
         """Return the solutions of the data set by name, then the candidates in `against`."""
-        place, found = Path(against), dict[str, Solution]()
-        own = {file.resolve() for file in self.root.glob("solution*.json" if self.is_sol else "solutions/**/*.json")}
-        given = [*place.rglob("*.json"), *place.glob(f"{self.name}.py")] if place.is_dir() else [place]
-        candidates = {file.resolve() for file in given if against}
+        place, found = Path(against).resolve(), dict[str, Solution]()
+        own = set(self.root.resolve().glob("solution*.json" if self.is_sol else "solutions/**/*.json"))
+        candidates = {place} if against else set()
+        if against and place.is_dir():
+            candidates = {*place.rglob("*.json"), *place.glob(f"{self.name}.py")}
         kinds = dict.fromkeys(sorted(own - candidates), "solution") | dict.fromkeys(sorted(candidates), "candidate")
         for file, kind in kinds.items():
             asked = kind == "candidate" and place.is_file()
@@ -156,8 +153,8 @@ class Definition(Value):
             except SuiteError as error:
                 left_out += [f"{kind} {error}"] if meant else []
                 continue
-            if kind == "candidate":
-                found.pop(name, None)  # it comes last, though it may be in the data set
+            if name in found and kinds[found[name].path] != kind:
+                del found[name]  # a candidate comes last, and goes before the data set's solution of its name
             if found.setdefault(name, one) is not one:
                 left_out.append(f"{kind} {file.name}: {name!r} is the name of {found[name].path.name}, too")
         return found
@@ -175,7 +172,7 @@ def is_definition(path: Path) -> bool:
 def read_definition(path: Path) -> Definition:
     """Read and check a definition; raise a SuiteError where it cannot be taken."""
     where = f"suite {label_of(path)}"
-    document, axes = _parsed(path.read_bytes(), label_of(path)), dict[str, int | str | None]()
+    document, axes = _parsed(path.read_bytes(), where), dict[str, int | str | None]()
     for axis, given in _field(document, "axes", dict, where).items():
         match given:
             case {"type": "var"}:
@@ -206,9 +203,7 @@ def read_definition(path: Path) -> Definition:
 
 def _spec(given: Any, axes: Mapping[str, Any], where: str) -> Spec:
     if not isinstance(given, dict) or not isinstance(shape := given.get("shape", ""), list | None):
-        raise SuiteError(
-            f"{where} is {given!r:.80}, expected a dtype, and as shape a list of axes, or null for a number"
-        )
+        raise SuiteError(f"{where} is {given!r:.80}, expected a dtype, and a list of axes, or null, as shape")
     if (dtype := given.get("dtype")) not in _DTYPES:
         raise SuiteError(f"{where} has the dtype {dtype!r}, which cannot be taken; expected {', '.join(_DTYPES)}")
     sizes = [int(one) if isinstance(one, str) and one.isdecimal() else one for one in shape or ()]

@@ -203,7 +203,7 @@ class Chosen(Value):
         taken["solution"] = sum(len(one.implementations) - 2 for one in found)  # all but the baseline and `compiled`
         counts = [f"{number} of {number + missing[kind]} {kind}s" for kind, number in taken.items()]
         lines = [f"{one.name}: left out: {why}" for one in found for why in one.left_out]
-        return [*lines, f"taken: {', '.join(counts)}"] if any(taken.values()) or missing["problem"] else []
+        return [*lines, f"taken: {', '.join(counts)}"] if found or missing["problem"] else []
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:

@@ -112,7 +112,7 @@ def _ran_short(state: CaseState) -> bool:
 
 
 def _unprofiled(state: CaseState) -> bool:
-    """Return whether profiling lacked memory or time: a driver that forbids it is no such case."""
+    """Return whether profiling failed for lack of memory or time; a driver that forbids profiling does not count."""
     whys = [found.launches.reason or "" for found in state.profiles.values() if found.launches.status == "unavailable"]
     return any(_SCARCE.search(why) or _SLOW in why for why in whys)
 
@@ -318,7 +318,7 @@ class DeviceSession:
         ]
 
     def timed(self, among: Iterable[CaseState] | None = None) -> list[CaseState]:
-        """Return the cases, of some or of all, that have entries left to time."""
+        """Return the cases that still have entries to time: those of `among`, by default of all."""
         states = self.states if among is None else list(among)
         for state in states:
             state.leave_out_untimed()

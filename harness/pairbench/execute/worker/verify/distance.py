@@ -44,7 +44,7 @@ _WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.flo
 _ROUGH = (torch.bfloat16, torch.float16, torch.float32)
 """Dtypes of outputs whose element nearest to its limit is found in float32."""
 _ALMOST = 1 - 1e-4
-"""Part of a limit within which an element is for certain, by arithmetic that is wider than the outputs."""
+"""An error below this part of the limit is below the limit for certain, when it is computed in a dtype wider than the output's."""
 
 
 class Beyond(Value):
