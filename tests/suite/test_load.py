@@ -33,7 +33,10 @@ def test_a_folder_gives_its_suites_in_order_and_neither_its_helpers_nor_what_is_
         SuiteError, match=r"suite '.*/no\.py' does not exist, expected a file or a folder of suite files"
     ):
         find_suites((tmp_path / "no.py",))
-    with pytest.raises(SuiteError, match=r"suite notes\.txt: not a Python file, expected one that ends in \.py"):
+    with pytest.raises(
+        SuiteError,
+        match=r"suite notes\.txt: not a Python file, expected \.py, or a definition of FlashInfer-Trace or SOL-ExecBench",
+    ):
         load_suite(tmp_path / "notes.txt")
 
 

@@ -58,7 +58,7 @@ class Definition(Value):
     name: str
     op_type: str
     axes: dict[str, int | str | None]
-    """By name: the size of a constant axis, the expression of a computed axis, None for an axis whose size each workload gives."""
+    """Each axis' name with its size, its expression where it is computed, or None where each workload gives its size."""
     inputs: dict[str, Spec]
     outputs: dict[str, Spec]
     reference: str
