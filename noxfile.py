@@ -152,9 +152,12 @@ def fleet(session: nox.Session) -> None:
 
 @nox.session
 def results(session: nox.Session) -> None:
-    """Write suites/RESULTS.md from the reference runs, and a page for each operator into build/results. Arguments go to `pairbench results`."""
+    """Write suites/RESULTS.md and the tables of docs/measurements/peers.md from the reference runs, and a page for each operator into build/results."""
     _install(session, ".")
-    _pairbench(session, "results", *REFERENCE_RESULTS, "--output", "suites/RESULTS.md", *session.posargs)
+    _pairbench(session, "results", *REFERENCE_RESULTS, "--output", "suites/RESULTS.md")
+    peers = ("suites/peers", "--tier", "real", "--format", "json", "--output", "build/peers.json")
+    _pairbench(session, "results", *REFERENCE_RESULTS[:2], *peers)
+    session.run("python", "-m", "tests.lab.peers.bench", "build/peers.json")
 
 
 @nox.session
