@@ -69,7 +69,7 @@ def _cell(one: dict[str, Any] | None, fastest: float) -> str:
         return ""
     time = time_of(one)
     if time is None:
-        return {"mismatched": "wrong"}.get(one["status"], one["status"])
+        return "wrong" if one["status"] == "mismatched" else str(one["status"])
     text = duration(time) + ("" if one["device_p50_ns"] else " (call)")
     return f"**{text}**" if time == fastest else text
 
