@@ -11,7 +11,10 @@ from pairbench.execute.worker.__main__ import redirect, refuse_strays
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path) -> StandIn:
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    # Not the thousands that other tests have imported, each of which is looked for on the disk.
+    ours = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "pairbench"}
+    monkeypatch.setattr(sys, "modules", ours)
     for name in ("checkout/src", "copy/src", "elsewhere"):
         (tmp_path / name).mkdir(parents=True)
     return StandIn(checkout=(tmp_path / "checkout").resolve(), copy=(tmp_path / "copy").resolve())

@@ -1,3 +1,4 @@
+import itertools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from pairbench.execute.worker.verify.case import make_expected, verify_entry
 from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.outcome import Status
 from pairbench.suite.load import load_suite
-from tests.execute.made import BASELINE, declare, entry
+from tests.execute.made import declare, entry
 
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
@@ -30,11 +31,13 @@ TRAINING = [
 ]
 
 
-def at(operator: Operator, direction: str, **axes: object) -> tuple[Operator, dict[str, Any]]:
-    """Return an operator at the first case of a direction, and its inputs."""
-    wanted = {"direction": direction, **axes}
+def at(
+    operator: Operator, direction: str, seed: int = 0, like: dict[str, Any] | None = None, **axes: object
+) -> tuple[Operator, dict[str, Any]]:
+    """Return an operator at the first case of a direction, if it has any, and its inputs."""
+    wanted = {"direction": direction, **axes} if operator.gradients else axes
     case = next(case for case in operator.cases if wanted.items() <= dict(case.axes).items())
-    return operator.at(case), build_inputs(operator.at(case), case, CPU, 0)
+    return operator.at(case), build_inputs(operator.at(case), case, CPU, seed, like)
 
 
 def call_of(operator: Operator, direction: str, implementation: str = "baseline", mode: str = "eager") -> Call:
@@ -43,9 +46,8 @@ def call_of(operator: Operator, direction: str, implementation: str = "baseline"
 
 
 def status_of(implementation: str, direction: str, operator: Operator = SUITE["wrong"]) -> tuple[Status, str]:
+    references = tuple(make_expected(*at(operator, direction, seed)) for seed in (0, 1))
     directed, _ = at(operator, direction)
-    case = next(case for case in operator.cases if dict(case.axes).get("direction", direction) == direction)
-    references = tuple(make_expected(directed, build_inputs(directed, case, CPU, seed)) for seed in (0, 1))
     judged = directed.implementations[implementation]
     try:
         found = verify_entry(directed, judged, entry(implementation), references, CPU)
@@ -83,8 +85,7 @@ def test_backward_goes_over_one_graph_until_the_values_change() -> None:
     call = make_call(directed, type(operator.baseline)(counted), "eager", inputs)
     first, again = call.observe(), call.observe()
     assert len(forwards) == 1 and torch.equal(first["gradient of x"], again["gradient of x"])
-    case = next(case for case in operator.cases if dict(case.axes)["direction"] == "bwd")
-    fresh = build_inputs(directed, case, CPU, 5)
+    _, fresh = at(operator, "bwd", seed=5)
     refill(call.shared, fresh)
     changed, right = call.observe(), make_call(directed, operator.baseline, "eager", fresh).observe()
     assert len(forwards) == 2
@@ -126,27 +127,21 @@ def test_gradients_of_outputs_are_seeded_and_never_one_and_for_further_inputs_no
 ) -> None:
     operator = SUITE["right"]
     directed, first = at(operator, "bwd")
-    case = next(case for case in operator.cases if dict(case.axes)["direction"] == "bwd")
-    second = build_inputs(directed, case, CPU, 1)
+    _, second = at(operator, "bwd", seed=1)
     assert not (first[OUTPUT_GRADIENTS][""] == 1).any()
     assert OUTPUT_GRADIENTS not in arguments(first) and directed.direction == "bwd"
     assert OUTPUT_GRADIENTS not in at(operator, "fwd")[1]
     assert torch.equal(first[OUTPUT_GRADIENTS][""], at(operator, "bwd")[1][OUTPUT_GRADIENTS][""])
     monkeypatch.setattr("pairbench.execute.worker.inputs.make_call", None)
-    again = build_inputs(directed, case, CPU, 1, like=first)
+    _, again = at(operator, "bwd", seed=1, like=first)
     assert torch.equal(again[OUTPUT_GRADIENTS][""], second[OUTPUT_GRADIENTS][""])
 
 
 @pytest.mark.parametrize("direction", ["fwd", "bwd", "fwd_bwd"])
 @pytest.mark.parametrize(
     ("operator", "implementation"),
-    [
-        ("right", "library"),
-        ("right", "function"),
-        ("right", "in_place"),
-        ("modules", "by_hand"),  # several outputs, and an input that is used twice
-    ],
-)
+    [*itertools.product(["right"], ["library", "function", "in_place"]), ("modules", "by_hand")],
+)  # the last has several outputs, and an input that is used twice
 def test_what_is_right_is_verified(operator: str, implementation: str, direction: str) -> None:
     assert status_of(implementation, direction, SUITE[operator])[0] is Status.VERIFIED
 
@@ -195,11 +190,9 @@ def test_a_baseline_without_room_for_its_forward_is_out_of_memory_and_nothing_el
 
 
 def test_grad_that_accumulates_is_named_where_no_gradients_are_declared() -> None:
-    operator = SUITE["undeclared"]
-    references = tuple(make_expected(operator, build_inputs(operator, operator.cases[0], CPU, seed)) for seed in (0, 1))
-    found = verify_entry(operator, operator.baseline, BASELINE, references, CPU)
-    assert found.status is Status.MISMATCHED
-    assert "x.grad, to which each call adds: declare gradients=('x',)" in str(found.reason)
+    status, reason = status_of("baseline", "", SUITE["undeclared"])
+    assert status is Status.MISMATCHED
+    assert "x.grad, to which each call adds: declare gradients=('x',)" in reason
 
 
 @pytest.mark.parametrize(
@@ -280,10 +273,10 @@ def test_a_hash_knows_gradients_and_nothing_else_changed() -> None:
 def test_the_oracle_agrees_with_finite_differences(path: Path) -> None:
     """Of each training operator: torch's gradcheck of the baseline in float64, and the oracle beside what it has checked."""
     for operator in load_suite(path).values():
-        _compare_with_finite_differences(operator)
+        compare_with_finite_differences(operator)
 
 
-def _compare_with_finite_differences(operator: Operator) -> None:
+def compare_with_finite_differences(operator: Operator) -> None:
     directed, inputs = at(operator, "bwd", dtype="float64")
     call = make_call(directed, directed.baseline, "eager", inputs)
     assert call.training is not None

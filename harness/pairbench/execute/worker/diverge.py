@@ -4,11 +4,12 @@ All outputs at once may exceed memory. So they are compared a stretch at a time:
 first two only this stretch's outputs are kept.
 """
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -91,6 +92,7 @@ def _eps(tensor: torch.Tensor) -> float:
 _PART = 0.25  # part of the free memory for outputs that wait to be compared
 
 Key = tuple[str, int]
+T = TypeVar("T")
 
 
 @dataclass
@@ -109,23 +111,41 @@ class _Side:
 
     def visit(
         self,
-        left: Callable[[Key, torch.nn.Module, Any], None] = lambda *_: None,
-        entered: Callable[[Key, Any], None] = lambda *_: None,
-    ) -> Counter[str]:
-        """Run once, with each call of a module by a key (its name, and the number of calls of that name before), and return the number of calls by name."""
-        begun = Counter[str]()
+        take: Callable[[Key, torch.nn.Module, Tensors], T],
+        wanted: Container[Key] | None = None,
+        *,
+        of_inputs: bool = False,
+    ) -> dict[Key, T]:
+        """Run once, and return what `take` gives of the outputs, or of the inputs, of each wanted call of a module (None: of all), in the order in which they end.
+
+        The key of a call is the module's name, and the number of calls of that name before.
+        """
+        begun, found = Counter[str](), dict[Key, T]()
 
         def around(name: str, module: torch.nn.Module, inputs: Any, call: Callable[[], Any]) -> Any:
             key = (name, begun[name])
             begun[name] += 1
-            entered(key, inputs)
+            looks = wanted is None or key in wanted
+            if looks and of_inputs:
+                found[key] = take(key, module, tensors_of(inputs))
             outputs = call()
-            left(key, module, outputs)
+            if looks and not of_inputs:
+                found[key] = take(key, module, tensors_of(outputs))
             return outputs
 
         with watching(self.names, around):
             self.run()
-        return begun
+        return found
+
+
+def _cloned(_key: Key, _module: torch.nn.Module, tensors: Tensors) -> Tensors:
+    # Whoever comes next may write into them.
+    return [(path, leaf.clone()) for path, leaf in tensors]
+
+
+def _size(_key: Key, _module: torch.nn.Module, tensors: Tensors) -> tuple[int, int]:
+    """Return the number of elements and of bytes."""
+    return sum(leaf.numel() for _, leaf in tensors), sum(leaf.nbytes for _, leaf in tensors)
 
 
 def diverge(
@@ -167,8 +187,8 @@ class _Lockstep:
         oracle, truth, oracle_missing = self._oracle()
         verdict = judge(outputs, expected, truth, self._operator.tolerance_for)
         del outputs, expected, truth
-        sizes, theirs = self._sizes(self._baseline)
-        known, mine = self._sizes(self._variant)
+        sizes, known = self._baseline.visit(_size), self._variant.visit(_size)
+        theirs, mine = (Counter(name for name, _ in calls) for calls in (sizes, known))
         common = {key: size for key, size in sizes.items() if key in known}
         layers: list[Layer] = []
         for stretch in stretches(common, self._room(), with_oracle=oracle is not None):
@@ -196,17 +216,6 @@ class _Lockstep:
         except BaseException as error:
             return None, None, f"the baseline does not run in float64: {explain(error)[1]}"
 
-    def _sizes(self, side: _Side) -> tuple[dict[Key, tuple[int, int]], Counter[str]]:
-        """Return elements and bytes of each call's outputs, in the order in which the calls end, and the number of calls by module."""
-        sizes: dict[Key, tuple[int, int]] = {}
-
-        def left(key: Key, _module: torch.nn.Module, outputs: Any) -> None:
-            tensors = [leaf for _, leaf in tensors_of(outputs)]
-            sizes[key] = sum(leaf.numel() for leaf in tensors), sum(leaf.nbytes for leaf in tensors)
-
-        calls = side.visit(left)
-        return sizes, calls
-
     def _room(self) -> int:
         if self._baseline.device.type != "cuda":
             return int(self._memory_bytes * _PART)
@@ -214,30 +223,21 @@ class _Lockstep:
         return int(torch.cuda.mem_get_info(self._baseline.device)[0] * 2 * _PART)
 
     def _compare(self, stretch: set[Key], oracle: _Side | None) -> list[Layer]:
-        truth = self._outputs(oracle, stretch) if oracle else {}
-        expected = self._outputs(self._baseline, stretch)
-        layers: dict[Key, Layer] = {}
-
-        def left(key: Key, module: torch.nn.Module, outputs: Any) -> None:
-            if key in stretch:
-                layers[key] = self._layer(key, module, tensors_of(outputs), expected[key], truth.get(key))
-
-        self._variant.visit(left)
+        truth = oracle.visit(_cloned, stretch) if oracle else {}
+        expected = self._baseline.visit(_cloned, stretch)
+        layers = self._variant.visit(functools.partial(self._layer, expected, truth), stretch)
         # In the baseline's order: the variant may call them in another.
         return [layers[key] for key in expected if key in layers]
 
-    def _outputs(self, side: _Side, stretch: set[Key]) -> dict[Key, Tensors]:
-        kept: dict[Key, Tensors] = {}
-
-        def left(key: Key, _module: torch.nn.Module, outputs: Any) -> None:
-            if key in stretch:
-                # Whoever comes next may write into it.
-                kept[key] = [(path, leaf.clone()) for path, leaf in tensors_of(outputs)]
-
-        side.visit(left)
-        return kept
-
-    def _layer(self, key: Key, module: torch.nn.Module, mine: Tensors, theirs: Tensors, truth: Tensors | None) -> Layer:
+    def _layer(
+        self,
+        expected: dict[Key, Tensors],
+        oracle: dict[Key, Tensors],
+        key: Key,
+        module: torch.nn.Module,
+        mine: Tensors,
+    ) -> Layer:
+        theirs, truth = expected[key], oracle.get(key)
         why = incomparable(mine, theirs)
         against = (error_of(theirs, truth), error_of(mine, truth)) if truth and not why else (None, None)
         return Layer(
@@ -253,15 +253,8 @@ class _Lockstep:
         )
 
     def _compare_inputs(self, wanted: Key) -> Gap | None:
-        given: list[Tensors] = []
-
-        def entered(key: Key, inputs: Any) -> None:
-            if key == wanted:
-                given.append([(path, leaf.clone()) for path, leaf in tensors_of(inputs)])
-
-        self._baseline.visit(entered=entered)
-        self._variant.visit(entered=entered)
-        theirs, mine = given
+        sides = self._baseline, self._variant
+        theirs, mine = (side.visit(_cloned, (wanted,), of_inputs=True)[wanted] for side in sides)
         return None if incomparable(mine, theirs) else gap_of(self._operator, mine, theirs)
 
 

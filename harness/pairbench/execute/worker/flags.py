@@ -172,14 +172,11 @@ def changed_flags(before: dict[str, Any]) -> str | None:
 
 
 def put_back_flags(before: dict[str, Any]) -> str | None:
+    """Restore the flags, and return a sentence on those that somebody has changed, or None."""
     if {name: _value(_FLAGS[name]) for name in before} == before:
         return None
-    changes = changed_flags(before)  # some are nobody's fault
+    changed = changed_flags(before)  # some are nobody's fault
     restore_flags(before)
-    return changes
-
-
-def about_flags(changed: str | None) -> str | None:
     return changed and f"changes global flags, which are pinned alike for all: {changed}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import CaseJob, Ended, TimeCase
 from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError, explain, is_out_of_memory
-from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
+from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.left_at_work import processes
 from pairbench.execute.worker.process_state import files
 from pairbench.execute.worker.trusted import left_running, replaced
@@ -49,7 +49,7 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
         raise UnnamedError(why, _WHEN)
     if why is None and (isinstance(found, Ended) or getattr(found, "status", Status.VERIFIED) is not Status.VERIFIED):
         return found
-    if why := why or about_flags(changed):
+    if why := why or changed:
         return Ended(entry=entry, status=Status.FAILED, reason=why)
     why = left_running()
     if why and processes.of_another:  # they were killed, and are nobody's that is known

@@ -121,10 +121,7 @@ class _NativeThreads:
         if self._own is None:
             return None
         others = [tid for tid in ids_of_threads() if tid not in self._own and tid != threading.get_native_id()]
-        if not others:
-            return None
-        before = self._ran_ns
-        self._ran_ns = {tid: _ran_ns(tid) for tid in others}
+        before, self._ran_ns = self._ran_ns, {tid: _ran_ns(tid) for tid in others}
         suspected = [tid for tid in others if self._ran_ns[tid] > before.get(tid, 0)]
         if not suspected:
             return None

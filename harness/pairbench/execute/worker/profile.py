@@ -11,10 +11,9 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.profiler import profile
@@ -87,21 +86,16 @@ GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
 _NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "memsets")
 
 
-@dataclass(kw_only=True)
-class Counts:
-    launches: int = 0
-    graph_launches: int = 0
-    syncs: int = 0
-    memcpys: int = 0
-    memcpy_bytes: int = 0
-    memsets: int = 0
-    kernels: Counter[str] = field(default_factory=Counter)
-    kernel_ns: Counter[str] = field(default_factory=Counter)
+class Counts(NamedTuple):
+    numbers: Counter[str]
+    """How many there are of each of `_NUMBERS`."""
+    kernels: Counter[str]
+    kernel_ns: Counter[str]
 
     def exact(self, times: int = 1) -> dict[str, Any]:
         """Return all that has to be so many times as much in so many calls."""
         kernels = tuple((name, count * times) for name, count in sorted(self.kernels.items()))
-        return {**{name: getattr(self, name) * times for name in _NUMBERS}, "kernels": kernels}
+        return {**{name: self.numbers[name] * times for name in _NUMBERS}, "kernels": kernels}
 
 
 def unusable() -> str | None:
@@ -113,8 +107,8 @@ def unusable() -> str | None:
         driver = "the driver keeps profiling to administrators (NVreg_RestrictProfilingToAdminUsers), allow it"
         advice = f"if other tools hold CUPTI, end them, and if {driver}"
         return f"the profiler records no device activity ({error}); {advice}"
-    if (counts.kernels.total(), counts.syncs) != (1, 0):
-        return f"of one kernel and no wait the profiler shows {counts.kernels.total()} and {counts.syncs}"
+    if (found := (counts.kernels.total(), counts.numbers["syncs"])) != (1, 0):
+        return f"of one kernel and no wait the profiler shows {found[0]} and {found[1]}"
     return None
 
 
@@ -124,18 +118,18 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
         counted = _trace(run, CALLS) if reset is None else [_each(reset, run, calls) for calls in CALLS]
     except TraceError as error:
         return Launches(status="unreliable", reason=str(error))
-    one = counted[0]
+    one, last = counted[0], counted[-1]
     for calls, several in zip(CALLS, counted, strict=True):
         found = several.exact()
         wrong = [(name, right) for name, right in one.exact(calls).items() if right != found[name]]
         if said := [f"{name.replace('_', ' ')} {found[name]} instead of {right}" for name, right in wrong]:
             why = f"{calls} calls do not give {calls} times the counts of one: {'; '.join(said)[:300]}"
             return Launches(status="unreliable", reason=why)
-    last = counted[-1]
+    numbers = {**one.exact(), "kernels": one.kernels.total()}
+    numbers["launches"] += numbers["graph_launches"]
     return Launches(
         status="exact",
-        kernels=one.kernels.total(),
-        **{**{name: getattr(one, name) for name in _NUMBERS}, "launches": one.launches + one.graph_launches},
+        **numbers,
         kernel_counts=tuple(
             KernelCount(name=name, count=count, total_ns=last.kernel_ns[name] / CALLS[-1])
             for name, count in one.kernels.most_common()
@@ -148,8 +142,7 @@ def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Coun
     turns = itertools.cycle((run, reset))
     reset()
     spans = _trace(lambda: next(turns)(), (1,) * (2 * calls - 1))[::2]  # noqa: PLW0108 (another at each turn)
-    names = [item.name for item in fields(Counts)]
-    return Counts(**{name: functools.reduce(add, [getattr(one, name) for one in spans]) for name in names})
+    return Counts(*(functools.reduce(add, several) for several in zip(*spans, strict=True)))
 
 
 def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
@@ -192,31 +185,30 @@ def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> l
 
 def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
     """Count the events between two sentinels; the synchronisations that the harness adds, after the first sentinel and after each call, must be there."""
-    counts = Counts()
+    numbers, kernels, kernel_ns = Counter[str](), Counter[str](), Counter[str]()
     launches: set[Any] = set()
     graphs: set[Any] = set()
     for event in events:
         if event["cat"] in HOST_CALLS:
             if event["name"].startswith(GRAPH_LAUNCHES):
                 graphs.add(_correlation(event))
-            counts.syncs += event["name"].endswith(SYNCHRONISATION)
+            numbers["syncs"] += event["name"].endswith(SYNCHRONISATION)
         elif event["cat"] == "kernel":
             launches.add(_correlation(event))
-            counts.kernels[event["name"]] += 1
-            counts.kernel_ns[event["name"]] += round(event["dur"] * 1000)
+            kernels[event["name"]] += 1
+            kernel_ns[event["name"]] += round(event["dur"] * 1000)
         elif event["cat"] == "gpu_memcpy":
-            counts.memcpys += 1
-            counts.memcpy_bytes += int(event.get("args", {}).get("bytes", 0))
+            numbers["memcpys"] += 1
+            numbers["memcpy_bytes"] += int(event.get("args", {}).get("bytes", 0))
         else:
-            counts.memsets += 1
-    if counts.syncs < calls + 1:
-        known = f"{counts.syncs} of the harness's own {calls + 1} synchronisations"
+            numbers["memsets"] += 1
+    if numbers["syncs"] < calls + 1:
+        known = f"{numbers['syncs']} of the harness's own {calls + 1} synchronisations"
         raise TraceError(f"{known} are in the profiler's trace")
-    counts.syncs -= calls + 1
-    counts.graph_launches = len(graphs)
+    numbers["syncs"] -= calls + 1
     # By the kernels' correlation ids and not by the host calls' names: the profiler does not know all of those.
-    counts.launches = len(launches - graphs)
-    return counts
+    numbers.update(graph_launches=len(graphs), launches=len(launches - graphs))
+    return Counts(numbers, kernels, kernel_ns)
 
 
 def _correlation(event: dict[str, Any]) -> Any:

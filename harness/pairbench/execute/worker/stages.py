@@ -112,8 +112,7 @@ def expected_of(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
 ) -> Generator[Any, None, References]:
     """Return the expected outputs of a case for each seed, and yield the results of its automatic impostors; none where nothing can be judged by them."""
-    references, ended = _references(job, operator, heartbeat, device)
-    yield from ended
+    references = yield from _references(job, operator, heartbeat, device)
     if not references:
         return ()
     tried = job.automatic_impostors and references[0].outputs is not None
@@ -187,7 +186,7 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
 
 def _references(
     job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> tuple[References, list[protocol.Ended]]:
+) -> Generator[protocol.Ended, None, References]:
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
@@ -202,10 +201,11 @@ def _references(
         why = useless or left_running()
         status, wrong = (Status.FAILED, why) if why else (Status.MISMATCHED, wrong)
         if wrong is None:
-            return references, []
+            return references
     # Impostors alone have no entry to end; the end of the case is theirs.
     whole = protocol.Ended(entry=None, status=status, reason=wrong)
-    return (), protocol.without_baseline(job.entries, status, wrong) or [whole]
+    yield from protocol.without_baseline(job.entries, status, wrong) or [whole]
+    return ()
 
 
 def _held_or_sparing(

@@ -76,7 +76,7 @@ class Training:
                 outputs = self._forward()
                 gradients = self._differentiate(outputs, retain=False)
                 # Detached, or the outputs would keep what is left of the graph.
-                return {"output": map_tensors(outputs, torch.Tensor.detach, lambda module: module), **gradients}
+                return {"output": map_tensors(outputs, torch.Tensor.detach), **gradients}
         return self._forward()
 
     def build(self) -> None:

@@ -40,24 +40,18 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def map_tensors(
-    tree: Any,
-    change: Callable[[torch.Tensor], torch.Tensor],
-    change_module: Callable[[torch.nn.Module], torch.nn.Module],
-) -> Any:
+def map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(tree, dict):
-        return {key: map_tensors(value, change, change_module) for key, value in tree.items()}
+        return {key: map_tensors(value, change) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        changed = [map_tensors(value, change, change_module) for value in tree]
+        changed = [map_tensors(value, change) for value in tree]
         return type(tree)(*changed) if hasattr(tree, "_fields") else type(tree)(changed)
-    if isinstance(tree, torch.nn.Module):
-        return change_module(tree)
     return change(tree) if isinstance(tree, torch.Tensor) else tree
 
 
-def copy_tree(tree: Any) -> Any:
-    """Return a copy that shares no memory and keeps every tensor's strides, gaps included."""
-    return map_tensors(tree, copy_tensor, copy.deepcopy)
+def copy_tree(outputs: Any) -> Any:
+    """Return a copy of outputs that are `readable`, so without modules; it shares no memory and keeps every tensor's strides, gaps included."""
+    return map_tensors(outputs, copy_tensor)
 
 
 def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -39,22 +39,16 @@ class Elsewhere:
         self.timed: list[Timed] = []
         self._captures = dict[int, int]()
         self._asked_ahead = False
+        self.inputs_s = 0.0  # until they are made, as they always are on a GPU
         self.values = SimpleNamespace(sets=range(1))
 
     @functools.cached_property
-    def _timed_inputs(self) -> tuple[dict[str, Any], float]:
+    def inputs(self) -> dict[str, Any]:
         began = trusted.perf_counter()
         made = build_inputs(self.operator, self.job.case, self.device, SEEDS[0])
         synchronize(self.device)
-        return made, trusted.perf_counter() - began
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        return self._timed_inputs[0]
-
-    @property
-    def inputs_s(self) -> float:
-        return self._timed_inputs[1]
+        self.inputs_s = trusted.perf_counter() - began
+        return made
 
     @property
     def like(self) -> dict[str, Any] | None:
@@ -107,9 +101,7 @@ class Elsewhere:
 
     def call_in_pairs(self, timed: Timed, seeds: Sequence[int]) -> list[tuple[float, float]]:
         """Return latencies in ns of a call on known inputs and of one on new inputs right after it, for each seed."""
-        answer = self.ask(Request(kind="pairs", index=timed.index, seeds=tuple(seeds)))
-        if answer.ended is not None:
-            raise DeclarationError(answer.ended.reason)
+        answer = _not_ended(self.ask(Request(kind="pairs", index=timed.index, seeds=tuple(seeds))))
         if not len(answer.known_ns) == len(answer.new_ns) == len(seeds):
             raise DeclarationError("its worker did not tell how long its calls took")
         return list(zip(answer.known_ns, answer.new_ns, strict=True))
@@ -120,9 +112,7 @@ class Elsewhere:
     def replayed(self, timed: Timed, seed: int, following: Timed | None = None) -> list[dict[str, Any]]:
         """Return the outputs of each of an entry's captures on the inputs of a seed; the worker replays those of the `following` entry while these are judged."""
         answer = self.take_ahead() or self.ask(Request(kind="replays", index=timed.index, seeds=(seed,)))
-        if answer.ended is not None:
-            raise DeclarationError(answer.ended.reason)
-        outputs = read_each(answer.described, self._line.outputs, self.captures(timed))
+        outputs = read_each(_not_ended(answer).described, self._line.outputs, self.captures(timed))
         if following is not None:
             self._line.send(Request(kind="replays", index=following.index, seeds=(seed,)))
             self._asked_ahead = True
@@ -138,6 +128,10 @@ class Elsewhere:
         return answer
 
     def read(self, answer: Answer) -> Any:
-        if answer.ended is not None:
-            raise DeclarationError(answer.ended.reason)
-        return read(answer.described, self._line.outputs)
+        return read(_not_ended(answer).described, self._line.outputs)
+
+
+def _not_ended(answer: Answer) -> Answer:
+    if answer.ended is not None:
+        raise DeclarationError(answer.ended.reason)
+    return answer

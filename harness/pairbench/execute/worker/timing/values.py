@@ -16,7 +16,7 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trees, trusted
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import UnnamedError
-from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
+from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.left_at_work import processes
 from pairbench.execute.worker.modules import ModuleForms
@@ -245,7 +245,7 @@ class Watch:
     def _left_behind(self, *, closely: bool = True) -> str | None:
         """Return a sentence on changed flags of torch and, `closely`, on what is replaced or changed of the process; it is restored."""
         if not closely:
-            return about_flags(put_back_flags(self._of_torch))
+            return put_back_flags(self._of_torch)
         replaced = trusted.replaced()  # first, for it may be how flags are read
         changed = self.changed_flags()
         return replaced or changed
@@ -270,7 +270,7 @@ class Watch:
         raise unseen
 
     def changed_flags(self) -> str | None:
-        return about_flags(put_back_flags(self.flags))
+        return put_back_flags(self.flags)
 
     def _read_versions(self) -> list[int]:
         """Return how often torch wrote to each tensor, but for the changes of values."""

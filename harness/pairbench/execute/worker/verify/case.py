@@ -15,7 +15,7 @@ from pairbench.execute.worker import trees
 from pairbench.execute.worker.calls import Call, bound, make_call
 from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
-from pairbench.execute.worker.flags import about_flags, put_back_flags, watched_flags
+from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
 from pairbench.execute.worker.judge.plain import output_name, readable, refused
 from pairbench.execute.worker.modules import ModuleForms
@@ -201,8 +201,8 @@ def verify_entry(
         verification = _verify(operator, variant, entry, references, device)
     finally:  # after an exception too: the next implementation is judged under the same flags
         changed = put_back_flags(flags)
-    if why := about_flags(changed):
-        return Verification(entry=entry, status=Status.FAILED, reason=why)
+    if changed:
+        return Verification(entry=entry, status=Status.FAILED, reason=changed)
     return verification
 
 
