@@ -18,6 +18,8 @@ SLEEP = "__import__('time').sleep(0.002); return 2 * x"
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Finished]:
     project = Project(tmp_path_factory.mktemp("gated"))
+    for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "one")):
+        git(project.suite.parent, *command)  # settings may stand outside of the checkout
     return project, project.pytest("suites", "--pairbench-gate")
 
 
@@ -46,7 +48,7 @@ def test_the_first_session_has_nothing_to_compare_with_and_is_kept(first: tuple[
     rows = records(project)
     assert rows.status.to_dict() == {"baseline": "measured", "scaled": "measured", "kernel": "skipped"}
     assert (rows.n_rounds.dropna() == 1).all() and (rows.call_p50_ns.dropna() > 0).all()
-    assert rows.speedup["scaled"] > 0 and (rows.tier == "smoke").all()
+    assert rows.speedup["scaled"] > 0 and (rows.tier == "smoke").all() and rows.commit.notna().all()
 
 
 def test_an_extra_operator_is_a_regression_of_one_test_whose_name_can_be_pasted_back(project: Project) -> None:
@@ -114,15 +116,6 @@ def test_a_session_that_stops_at_a_failure_reports_each_test_once_and_records_th
     assert rows.status["double[n=256]", "scaled"] == "mismatched"
     assert rows.status["double[n=512]", "baseline"] == "skipped"
     assert "interrupted" in rows.reason["double[n=512]", "baseline"]
-
-
-def test_a_run_is_of_the_commit_that_its_suites_are_of(tmp_path: Path) -> None:
-    """As in `pairbench run`: settings may stand outside of the checkout."""
-    project = Project(tmp_path)
-    for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "one")):
-        git(project.suite.parent, *command)
-    assert project.pytest("suites", "-k", "baseline", "--pairbench-save").code == 0
-    assert records(project).commit.notna().all()
 
 
 def test_a_store_that_cannot_be_written_is_no_traceback(project: Project) -> None:
