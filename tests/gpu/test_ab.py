@@ -1,14 +1,13 @@
 """Two commits in turns on a GPU: of one commit nothing is said, and a planted 2 % is caught and is the code's."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.builders import git
+from tests.gpu.commands import pairbench
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
@@ -16,25 +15,11 @@ SUITE = Path(__file__).parents[1] / "suites" / "planted.py"
 SLOWER_BY = 0.02
 
 
-def git(folder: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main")
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
 def ab(folder: Path, *arguments: str, cycles: int = 0) -> dict[str, Any]:
     """Return the JSON document, its changes by operator and implementation."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pairbench", "ab", *arguments, "--tier", "real", "--format", "json"],
-        cwd=folder,
-        env={**os.environ, "PLANTED_CYCLES": str(cycles)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in (0, 1), done
-    document: dict[str, Any] = json.loads(done.stdout)
-    assert done.returncode == document["exit_code"]
+    options = ("--tier", "real")
+    document = pairbench("ab", *arguments, *options, folder=folder, codes=(0, 1), PLANTED_CYCLES=str(cycles))
+    assert document["rc"] == document["exit_code"]
     names = [
         (change["series"]["case"].split("[")[0], change["series"]["implementation"]) for change in document["changes"]
     ]

@@ -1,11 +1,11 @@
 """Graphs replayed for device latencies share their memory, and are done without where they leave no room for the calls."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+
+from tests.gpu.commands import pairbench
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -28,8 +28,7 @@ op = Operator("op", baseline=through_room({part}, "baseline"),
 def records(folder: Path, part: float, variants: int) -> pd.DataFrame:
     """Measure implementations that each need this part of the GPU's memory on the way."""
     (folder / "ops.py").write_text(SUITE.format(part=part, variants=variants))
-    command = [sys.executable, "-m", "pairbench", "run", "ops.py", "--device", "cuda:0", "--tier", "real"]
-    subprocess.run([*command, "--rounds", "1"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    pairbench("run", "ops.py", "--device", "cuda:0", "--tier", "real", "--rounds", "1", folder=folder)
     return pd.read_parquet(folder / "results" / "records")
 
 

@@ -1,16 +1,15 @@
 """Implementations that break a GPU cost themselves, and nothing else of the run."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import ROOT
+from tests.gpu.commands import pairbench
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 SUITES = ("gpu_assert", "gpu_illegal", "gpu_oom", "syncs", "unwritten", "cached")
 
 
@@ -19,10 +18,7 @@ def found() -> dict[tuple[str, str, str], dict[str, Any]]:
     """Verify all hostile suites at once; return rows by operator, implementation and mode."""
     files = [f"tests/suites/{suite}.py" for suite in SUITES]
     modes = ["--mode", "eager", "--mode", "graph"]
-    command = [sys.executable, "-m", "pairbench", "verify", *files, "--device", "cuda:0", *modes, "--format", "json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
-    rows = json.loads(done.stdout)["verifications"]
+    rows = pairbench("verify", *files, "--device", "cuda:0", *modes, codes=(1,))["verifications"]
     return {(row["operator"], row["implementation"], row["mode"]): row for row in rows}
 
 
@@ -58,10 +54,8 @@ def test_a_wait_for_the_device_is_legal_until_it_is_to_be_captured(found: Any) -
 
 def test_a_baseline_that_a_variant_slows_gives_no_speedup(tmp_path: Path) -> None:
     suite = ROOT / "tests/suites/exploits/disturbs.py::slowed"
-    command = [sys.executable, "-m", "pairbench", "run", str(suite), "--device", "cuda:0", "--format", "json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    rows = {row["implementation"]: row for row in json.loads(done.stdout)["records"]}
+    document = pairbench("run", str(suite), "--device", "cuda:0", folder=tmp_path)
+    rows = {row["implementation"]: row for row in document["records"]}
     for name in ("slows", "good"):
         assert rows[name]["status"] == "measured" and rows[name]["speedup"] is rows[name]["device_speedup"] is None
         assert "its speedup is withheld: the baseline takes" in rows[name]["reason"]

@@ -1,26 +1,16 @@
 """`breakdown` and `diverge` on a GPU: kernels by module, in graphs too; waits with their lines; who made the error."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.gpu.commands import pairbench
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
-NETWORK = ["tests/suites/modules.py::network", "--case", "rows=64", "--format", "json"]
-
-
-def pairbench(*arguments: str, code: int = 0) -> Any:
-    """Run the command line in the checkout, and return the document that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pairbench", *arguments], cwd=ROOT, check=False, capture_output=True, text=True
-    )
-    assert done.returncode == code, done.stderr + done.stdout[-2000:]
-    return json.loads(done.stdout)
+NETWORK = ["tests/suites/modules.py::network", "--case", "rows=64"]
 
 
 def breakdown(*arguments: str) -> dict[str, Any]:
@@ -88,8 +78,8 @@ def test_the_trace_holds_kernels_and_modules(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_module_that_makes_the_error_is_named(dtype: str) -> None:
-    select = [NETWORK[0], "--case", f"dtype={dtype},rows=8", "--format", "json"]
-    found = pairbench("diverge", *select, "--variant", "wrong_ffn", code=1)["divergence"]
+    select = [NETWORK[0], "--case", f"dtype={dtype},rows=8"]
+    found = pairbench("diverge", *select, "--variant", "wrong_ffn", codes=(1,))["divergence"]
     assert found["first"]["module"] == "net.blocks.2.ffn.2" and found["first"]["inputs"]["within"]
     assert found["first_worse"]["module"] == "net.blocks.2.ffn.2"
     assert pairbench("diverge", *select, "--variant", "same")["divergence"]["first"] is None

@@ -1,15 +1,13 @@
 """What the judging must say of changes planted on a real GPU: nothing of none, and whose each one is."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+
+from tests.gpu.commands import pairbench
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
@@ -54,16 +52,7 @@ class Bench:
         return int(row.device_p50_ns * SLOWER_BY * row.sm_clock_mhz / 1e3)
 
     def _pairbench(self, *arguments: str, cycles: int = 0) -> dict[str, Any]:
-        done = subprocess.run(
-            [sys.executable, "-m", "pairbench", *arguments, "--format", "json"],
-            cwd=self.folder,
-            env={**os.environ, "PLANTED_CYCLES": str(cycles)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        assert done.returncode in (0, 1), done
-        return {**json.loads(done.stdout), "rc": done.returncode}
+        return pairbench(*arguments, folder=self.folder, codes=(0, 1), PLANTED_CYCLES=str(cycles))
 
 
 def named(changes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -1,26 +1,20 @@
 """What the clocks and counters of a GPU must show: agreement with Triton's own timer, quiet pairs, exact launches."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from tests.gpu.commands import pairbench
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 ITSELF = "tests/suites/itself.py"
 DEPTHWISE = "depthwise_conv1d[batch=1,channels=2048,dtype=float32,length=21,taps=3]"
 CATALOGUE = f"suites/depthwise/conv1d.py::{DEPTHWISE}"
 MODES = ("--mode", "eager", "--mode", "graph")
-
-
-def pairbench(*arguments: str) -> None:
-    """Run the command line in the checkout; it must say that all is well."""
-    subprocess.run([sys.executable, "-m", "pairbench", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def records_of(store: Path) -> pd.DataFrame:

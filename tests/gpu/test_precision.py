@@ -1,12 +1,11 @@
 """TF32 on a real GPU: products and convolutions are right with and without it, faster with it, and the record says which."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.gpu.commands import pairbench
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
@@ -44,10 +43,7 @@ plain = declare("plain", lambda x, weight: x + x, lambda x, weight: x * 2, cases
 
 
 def _run(folder: Path, option: str) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    command = [sys.executable, "-m", "pairbench", "run", "precise.py", "--rounds", "1", "--format", "json", option]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads(done.stdout)
+    document = pairbench("run", "precise.py", "--rounds", "1", option, folder=folder)
     return {f"{row['case']} {row['implementation']}": row for row in document["records"]}, document["notes"]
 
 

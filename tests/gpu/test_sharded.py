@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.commands import ROOT
+from tests.gpu.commands import pairbench
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
 SUITE = "suites/vae/sharded.py"
 
 BEGIN = """
@@ -34,14 +36,6 @@ def _two_gpus() -> None:
 
     if (found := torch.cuda.device_count()) < 2:
         pytest.skip(f"needs two GPUs; here are {found}")
-
-
-def pairbench(*arguments: str, code: int = 0) -> dict[str, Any]:
-    command = [sys.executable, "-m", "pairbench", *arguments, "--format", "json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def run(script: str, *, code: int = 0) -> tuple[Any, str]:

@@ -1,17 +1,14 @@
 """`pairbench try` on a GPU: latencies of the device, launches, what an autotuner chose, and agreement with a run."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.gpu.commands import pairbench
+
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
-ROOT = Path(__file__).parents[2]
 SUITE = """
 import torch
 import triton
@@ -45,15 +42,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rows(folder: Path, verb: str, *arguments: str) -> dict[str, dict[str, Any]]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")]),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-    }
-    command = [sys.executable, "-m", "pairbench", verb, "ops.py", "--format", "json", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    document = json.loads(done.stdout)
-    return {row["implementation"]: row for row in document.get("tries", document.get("records"))}
+    document = pairbench(verb, "ops.py", *arguments, folder=folder, XDG_CACHE_HOME=str(folder / "cache"))
+    return {row["implementation"]: row for row in document["tries" if verb == "try" else "records"]}
 
 
 def test_a_quick_look_sees_what_a_run_sees(folder: Path) -> None:

@@ -18,6 +18,8 @@ SLEEP = "__import__('time').sleep(0.002); return 2 * x"
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Finished]:
     project = Project(tmp_path_factory.mktemp("gated"))
+    for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "one")):
+        git(project.suite.parent, *command)  # settings may stand outside of the checkout
     return project, project.pytest("suites", "--pairbench-gate")
 
 
@@ -46,7 +48,7 @@ def test_the_first_session_has_nothing_to_compare_with_and_is_kept(first: tuple[
     rows = records(project)
     assert rows.status.to_dict() == {"baseline": "measured", "scaled": "measured", "kernel": "skipped"}
     assert (rows.n_rounds.dropna() == 1).all() and (rows.call_p50_ns.dropna() > 0).all()
-    assert rows.speedup["scaled"] > 0 and (rows.tier == "smoke").all()
+    assert rows.speedup["scaled"] > 0 and (rows.tier == "smoke").all() and rows.commit.notna().all()
 
 
 def test_an_extra_operator_is_a_regression_of_one_test_whose_name_can_be_pasted_back(project: Project) -> None:
@@ -69,13 +71,16 @@ def test_an_extra_operator_is_a_regression_of_one_test_whose_name_can_be_pasted_
     assert "double[n=256]-scaled-eager" in {case.get("name") for case in suite.iter("testcase")}
 
 
-def test_a_slower_variant_on_a_cpu_that_nobody_calibrated_is_undecided(project: Project) -> None:
+def test_slower_on_a_cpu_that_nobody_calibrated_is_undecided_and_what_was_not_selected_is_not_missing(
+    project: Project,
+) -> None:
     project.change(SLEEP)
-    done = project.pytest("suites", "--pairbench-gate")
+    done = project.pytest("suites", "-k", "scaled", "--pairbench-gate")
     assert done.code == 0, done.out
     said = verdicts(done)
     assert "undecided" in said and "not judged: `pairbench calibrate` has not found this CPU quiet" in said
-    assert "measured again" not in done.out
+    assert "measured again" not in done.out and "missing" not in said
+    assert set(records(project).index) == {"baseline", "scaled"}  # a variant is never measured without its control
 
 
 def test_a_renamed_variant_is_missing_and_new(project: Project) -> None:
@@ -84,12 +89,6 @@ def test_a_renamed_variant_is_missing_and_new(project: Project) -> None:
     said = verdicts(done)
     assert "1 missing" in said and "1 new" in said and "double[n=256]-scaled" in said, said
     assert done.code == 0
-
-
-def test_what_was_not_selected_is_not_missing(project: Project) -> None:
-    done = project.pytest("suites", "-k", "scaled", "--pairbench-gate")
-    assert done.code == 0 and "missing" not in verdicts(done), done.out
-    assert set(records(project).index) == {"baseline", "scaled"}  # a variant is never measured without its control
 
 
 def test_a_mismatch_fails_the_test_and_the_gate(project: Project) -> None:
@@ -114,15 +113,6 @@ def test_a_session_that_stops_at_a_failure_reports_each_test_once_and_records_th
     assert rows.status["double[n=256]", "scaled"] == "mismatched"
     assert rows.status["double[n=512]", "baseline"] == "skipped"
     assert "interrupted" in rows.reason["double[n=512]", "baseline"]
-
-
-def test_a_run_is_of_the_commit_that_its_suites_are_of(tmp_path: Path) -> None:
-    """As in `pairbench run`: settings may stand outside of the checkout."""
-    project = Project(tmp_path)
-    for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "one")):
-        git(project.suite.parent, *command)
-    assert project.pytest("suites", "-k", "baseline", "--pairbench-save").code == 0
-    assert records(project).commit.notna().all()
 
 
 def test_a_store_that_cannot_be_written_is_no_traceback(project: Project) -> None:

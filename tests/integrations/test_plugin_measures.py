@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import statistics
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,12 +98,12 @@ def test_histogram_and_junit(measured: tuple[Project, Finished]) -> None:
     assert cases[f"{CASE}-kernel-eager"].find("skipped") is not None
 
 
-def test_compare_with_what_was_saved(project: Project) -> None:
-    assert project.pytest("suites", "--benchmark-only", "--benchmark-save=before").code == 0
+def test_compare_with_what_was_saved(measured: tuple[Project, Finished], project: Project) -> None:
+    shutil.copytree(measured[0].folder / ".benchmarks", project.folder / ".benchmarks")
     project.change(SLOW)
     slow = project.pytest("suites", "--benchmark-only", "--benchmark-compare", "--benchmark-compare-fail=median:400%")
     assert slow.code == 1, slow.out
-    assert f"{CASE}-scaled-eager (NOW)" in slow.out and f"{CASE}-scaled-eager (0001_before)" in slow.out
+    assert f"{CASE}-scaled-eager (NOW)" in slow.out and f"{CASE}-scaled-eager (0001_" in slow.out
     assert "machine_info is different" not in slow.out  # the machine is the same, and is said to be
     failed = slow.out.split("Performance has regressed")[1]
     assert f"{CASE}-scaled-eager" in failed and f"{CASE}-baseline-eager (0001" not in failed.split("Traceback")[0]
@@ -132,36 +133,30 @@ def test_its_json_is_imported_as_the_run_that_it_was(measured: tuple[Project, Fi
     assert samples.call_ns.map(len).sum() == rows.n_samples.sum()
 
 
-def test_a_mismatch_fails_with_its_numbers_is_not_timed_and_is_what_failed_last(project: Project) -> None:
-    project.change(WRONG)
-    done = project.pytest("suites", "--benchmark-json=all.json", "--junitxml=junit.xml")
-    assert done.code == 1
+def test_what_is_wrong_or_crashes_fails_alone_with_its_reason_and_is_what_failed_last(project: Project) -> None:
+    text = SUITE.replace("def scaled(x):\n    return 2 * x", f"def scaled(x):\n    {WRONG}")
+    crashes = "def crashes(x):\n    import os\n    os.abort()\n\n\ndouble = "
+    text = text.replace("double = ", crashes).replace('variants={"scaled"', 'variants={"crashes": crashes, "scaled"')
+    project.suite.write_text(text)
+    grouped = "--benchmark-group-by=param:implementation"
+    done = project.pytest("suites", "--benchmark-json=all.json", "--junitxml=junit.xml", grouped)
+    assert done.code == 1 and "3 failed, 3 passed" in done.out, done.out
+    assert "benchmark 'implementation=baseline': 1 tests" in done.out
+    assert "crashed its process with signal SIGABRT" in done.out
     section = done.out.split(f"{CASE}-scaled-eager")[1]
     assert "mismatched: output differs" in section and "instead of" in section, done.out
     assert "During handling" not in done.out and "Traceback" not in done.out and "not used" not in done.out
     assert list(benchmarks(project.document("all.json"))) == [f"{CASE}-baseline-eager"]
-    assert 'failures="1"' in (project.folder / "junit.xml").read_text()  # the edge case has no element to be wrong in
+    assert 'failures="3"' in (project.folder / "junit.xml").read_text()  # the edge case has no element to be wrong in
     again = project.pytest("suites", "--benchmark-disable", "--lf", "-v")
     ran = [line for line in again.out.splitlines() if line.startswith("suites/") and "FAILED" in line]
-    assert again.code == 1 and ran and all("scaled" in line for line in ran), again.out
+    assert again.code == 1 and len(ran) == 3 and not any("baseline" in line for line in ran), again.out
 
 
 def test_without_timing_everything_is_verified(project: Project) -> None:
     project.change(WRONG)
     done = project.pytest("suites", "-p", "no:benchmark", "-n", "2", "--dist", "loadgroup")
     assert done.code == 1 and "1 failed, 3 passed, 2 skipped" in done.out and "mismatched:" in done.out, done.out
-
-
-def test_a_crash_costs_its_own_item_only_and_parameters_group(project: Project) -> None:
-    project.suite.write_text(
-        SUITE.replace("def scaled(x):\n    return 2 * x", "def scaled(x):\n    import os\n    os.abort()")
-    )
-    grouped = "--benchmark-group-by=param:implementation"
-    done = project.pytest("suites", "--benchmark-only", "--benchmark-json=all.json", grouped)
-    assert done.code == 1 and "1 failed, 1 passed" in done.out, done.out
-    assert "benchmark 'implementation=baseline': 1 tests" in done.out
-    assert "crashed its process with signal SIGABRT" in done.out and "Traceback" not in done.out
-    assert list(benchmarks(project.document("all.json"))) == [f"{CASE}-baseline-eager"]
 
 
 def test_the_precision_of_float32_on_a_gpu_is_said_at_the_end() -> None:

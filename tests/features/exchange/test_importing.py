@@ -11,7 +11,7 @@ import pytest
 
 from pairbench.errors import StoreError, UsageError
 from pairbench.features.exchange.asv import read_asv_file
-from pairbench.features.exchange.foreign import Axes, ForeignRun, ImportFailedError, Result, Timing, told_apart
+from pairbench.features.exchange.foreign import ForeignRun, ImportFailedError, Result, Timing, told_apart
 from pairbench.features.exchange.importing import (
     NOT_IMPORTED,
     ImportedRun,
@@ -20,7 +20,6 @@ from pairbench.features.exchange.importing import (
     import_runs,
     order_interval,
     rows_of,
-    split,
 )
 from pairbench.features.exchange.pytest_benchmark import KEY, read_benchmark_json
 from pairbench.store.reader import read_run, read_samples
@@ -100,9 +99,10 @@ def test_samples_without_records_are_replaced_by_those_of_another_pairing(
 def test_the_rest_of_a_run_joins_what_is_there(tmp_path: Path, imported: ImportedRun) -> None:
     """With another --when the same file has another run id."""
     Intake(tmp_path).take(imported)
-    gone = [path for path in tmp_path.rglob("*.parquet") if "device=nvidia-h200" in str(path)]
-    assert gone
-    for path in gone:
+    folders = {path.parent for path in (tmp_path / "records").rglob("*.parquet")}
+    month = f"month={imported.run_id[:4]}-{imported.run_id[4:6]}"
+    assert folders == {tmp_path / "records" / f"device={slug}" / month for slug in ("amd-epyc", "nvidia-h200")}
+    for path in tmp_path.rglob("device=nvidia-h200/*/*.parquet"):
         path.unlink()
     other = f"20200101T000000-{imported.run_id.partition('-')[2]}"
     again = imported._replace(
@@ -131,15 +131,6 @@ def test_two_models_whose_folder_is_the_same_are_both_kept(tmp_path: Path, impor
 def result(*axes: tuple[str, str | int], label: str = "", p50_ns: float = 1000.0) -> Result:
     timing = Timing(timer="asv", p50_ns=p50_ns, n_samples=1)
     return Result(suite="square.py", operator="square", axes=tuple(sorted(axes)), label=label, timing=timing)
-
-
-def test_the_baseline_has_one_name_and_without_a_pairing_all_are_baselines() -> None:
-    pairing = Pairing.parse("way:plain")
-    assert split(result(("way", "plain"), ("n", 4)), pairing) == ("baseline", (("n", 4),))
-    assert split(result(("way", "fast"), ("n", 4)), pairing) == ("fast", (("n", 4),))
-    assert split(result(("n", 4)), pairing) == ("baseline", (("n", 4),))
-    axes: Axes = (("n", 4), ("way", "fast"))
-    assert split(result(*axes), None) == ("baseline", axes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", [":plain", "way:", ""])

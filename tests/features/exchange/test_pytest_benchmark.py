@@ -213,16 +213,6 @@ def test_what_pairbench_wrote_is_restored_beside_others_benchmarks(tmp_path: Pat
     assert not [row for row in run.samples if row.case == wanted.case]
 
 
-def test_a_run_on_two_devices_lies_in_two_folders(tmp_path: Path) -> None:
-    Intake(tmp_path / "s").take(rows_of(read_benchmark_json(changed(tmp_path / "a.json", with_ours))))
-    files = sorted(file.parts[-3:] for file in (tmp_path / "s" / "records").rglob("*.parquet"))
-    assert [parts[:2] for parts in files] == [
-        ("device=amd-epyc", "month=2026-11"),
-        ("device=nvidia-h200", "month=2026-11"),
-    ]
-    assert len(read_run(tmp_path / "s").value) == 9
-
-
 def test_a_part_of_what_pairbench_wrote_is_refused(tmp_path: Path) -> None:
     def torn(document: dict[str, Any]) -> None:
         with_ours(document)

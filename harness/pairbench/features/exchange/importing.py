@@ -130,11 +130,9 @@ def _latency_columns(timing: Timing) -> dict[str, Any]:
     columns: dict[str, Any] = {"timer": timing.timer, "n_samples": timing.n_samples, "n_rounds": 1}
     columns |= {"call_p50_ns": timing.p50_ns, "round_p50_ns": (timing.p50_ns,)}
     if timing.samples_ns:
-        p50 = order_interval(timing.samples_ns, 50)
-        columns |= interval_columns("call_p50_ns", p50) | {"round_p50_ns": (p50.estimate,)}
-        if timing.calls_per_sample == 1:
-            p95 = order_interval(timing.samples_ns, 95)
-            columns |= interval_columns("call_p95_ns", p95) | {"round_p95_ns": (p95.estimate,)}
+        for q in (50, 95) if timing.calls_per_sample == 1 else (50,):
+            found = order_interval(timing.samples_ns, q)
+            columns |= interval_columns(f"call_p{q}_ns", found) | {f"round_p{q}_ns": (found.estimate,)}
     return columns
 
 
