@@ -18,6 +18,7 @@ from pairbench.store.opened import OpenedFile
 from pairbench.store.reader import read_frame
 from pairbench.store.run_index import RunIndex
 from pairbench.store.schema import IDENTITY
+from pairbench.store.writer import RunWriter
 from tests.builders import make_run, make_samples
 
 _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
@@ -69,6 +70,10 @@ def record(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Record:
         "peak_bytes": 2**40,
     }
     return replace(make_run()[1], run_id=run_id, **{**plain, **changes})
+
+
+def open_run(store: Any, run_id: str = "run-1", **more: Any) -> RunWriter:
+    return RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01", **more)
 
 
 def samples(run_id: str = "20260102T030405-aaaa", **changes: Any) -> Samples:

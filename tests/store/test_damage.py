@@ -26,16 +26,15 @@ from pairbench.store.schema import VERSION_KEY, UnsoundError
 from pairbench.store.writer import RunWriter
 from tests.builders import make_run, write_runs
 from tests.faults.damaged import ACCEPTANCE, SERIES
-from tests.store.rows import by_frame, by_index, record
+from tests.store.rows import by_frame, by_index, open_run, record
 
 FOLDER = "records/device=cpu/month=2026-01"
 
 
 def write(store: Path, *records: Record) -> Path:
-    run_id = records[0].run_id
-    with RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01") as writer:
+    with open_run(store, records[0].run_id) as writer:
         writer.append_records(records)
-    return store / FOLDER / f"{run_id}.parquet"
+    return store / FOLDER / f"{records[0].run_id}.parquet"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +113,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id_and_an_unknown_one_refused_wi
 
 def test_a_store_that_cannot_be_made_is_said_before_measuring(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    writer = RunWriter(tmp_path / "file", run_id="run-1", device_slug="cpu", month="2026-01")
-    with pytest.raises(StoreError, match=r"file.*cannot be made.*--store"), writer:
+    with pytest.raises(StoreError, match=r"file.*cannot be made.*--store"), open_run(tmp_path / "file"):
         pass
 
 
@@ -128,7 +126,7 @@ def test_a_full_disk_keeps_what_was_appended(tmp_path: Path, monkeypatch: pytest
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    writer = RunWriter(tmp_path, run_id="run-1", device_slug="cpu", month="2026-01").__enter__()
+    writer = open_run(tmp_path).__enter__()
     writer.append_records([record("run-1")])
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreFailedError, match="No space left"):

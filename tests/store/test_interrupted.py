@@ -20,14 +20,10 @@ from pairbench.store import writer as writer_module
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import RunWriter
-from tests.store.rows import record, samples
+from tests.store.rows import open_run, record, samples
 
 BATCH = 3
 BATCHES = [[record("run-1", case=f"{batch}.{row}") for row in range(BATCH)] for batch in range(6)]
-
-
-def open_writer(store: Path, run_id: str = "run-1") -> RunWriter:
-    return RunWriter(store, run_id=run_id, device_slug="cpu", month="2026-01")
 
 
 def whole_batches(cases: list[str | None]) -> int:
@@ -46,7 +42,7 @@ def begun(store: Path) -> tuple[int, IO[str]]:
         os.close(writing)
         return child, os.fdopen(reading)
     try:
-        with open_writer(store) as writer:
+        with open_run(store) as writer:
             for batch, rows in enumerate(BATCHES):
                 writer.append_samples([samples("run-1", case=row.case) for row in rows])
                 writer.append_records(rows)
@@ -97,7 +93,7 @@ def check(store: Path, *, sure: int) -> None:
 
 
 def test_the_records_of_a_case_are_replaced_and_never_there_twice(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
+    with open_run(tmp_path) as writer:
         writer.append_records([record("run-1", case="early")])
         for rounds in (1, 2, 3):
             for case in ("a", "b"):
@@ -113,12 +109,12 @@ def test_the_records_of_a_case_are_replaced_and_never_there_twice(tmp_path: Path
     assert sorted(row.case or "" for row in read_run(tmp_path).value) == ["a", "b", "early", "late"]
 
 
-@pytest.mark.parametrize("next_one", [read_run, lambda store: open_writer(store, "run-2").__enter__()])
+@pytest.mark.parametrize("next_one", [read_run, lambda store: open_run(store, "run-2").__enter__()])
 def test_killed_between_the_one_file_and_its_parts_the_next_reader_or_writer_removes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_one: Callable[[Path], object]
 ) -> None:
     monkeypatch.setattr(writer_module, "tidy", lambda place, files: None)
-    with open_writer(tmp_path) as writer:
+    with open_run(tmp_path) as writer:
         writer.append_records([record("run-1", case="0")])
         writer.append_records([record("run-1", case="1")])
     monkeypatch.undo()
@@ -129,7 +125,7 @@ def test_killed_between_the_one_file_and_its_parts_the_next_reader_or_writer_rem
 
 
 def test_parts_are_kept_beside_a_broken_whole(tmp_path: Path) -> None:
-    open_writer(tmp_path).__enter__().append_records([record("run-1")])
+    open_run(tmp_path).__enter__().append_records([record("run-1")])
     (part,) = (tmp_path / "records").rglob("*.parquet")
     part.with_name("run-1.parquet").write_bytes(b"cut short by a bad copy")
     found = read_run(tmp_path)
@@ -137,7 +133,7 @@ def test_parts_are_kept_beside_a_broken_whole(tmp_path: Path) -> None:
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
-    with open_writer(tmp_path, "run-1") as one, open_writer(tmp_path, "run-11") as two:
+    with open_run(tmp_path, "run-1") as one, open_run(tmp_path, "run-11") as two:
         for number in range(4):
             for run_id, writer in (("run-1", one), ("run-11", two)):
                 writer.append_samples([samples(run_id)])
@@ -155,7 +151,7 @@ def break_off(writer: RunWriter, error: BaseException, before: Callable[[], obje
 
 
 def test_ctrl_c_closes_the_run_which_takes_no_more(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
+    writer = open_run(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         break_off(writer, KeyboardInterrupt())
     assert [path.name for path in (tmp_path / "records").rglob("*.parquet")] == ["run-1.parquet"]
@@ -170,6 +166,6 @@ def test_a_close_that_fails_leaves_the_parts_and_hides_no_error(
 ) -> None:
     refuse = partial(monkeypatch.setattr, StoreLocation, "publish", mock.Mock(side_effect=StoreFailedError("no space")))
     with pytest.raises(RuntimeError, match="the first") as error:
-        break_off(open_writer(tmp_path), RuntimeError("the first"), refuse)
+        break_off(open_run(tmp_path), RuntimeError("the first"), refuse)
     assert any("no space" in note for note in error.value.__notes__)
     assert len(read_run(tmp_path).value) == 1

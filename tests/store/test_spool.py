@@ -16,11 +16,11 @@ from pairbench.store import writer as spool_module
 from pairbench.store.documents import read_calibrations, write_calibration
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
-from pairbench.store.writer import RunWriter, Spool, Waiting, push, waiting
+from pairbench.store.writer import Spool, Waiting, push, waiting
 from tests.builders import at_once
 from tests.faults.damaged import CALIBRATION
 from tests.faults.kill_at import killed_at, lines_of
-from tests.store.rows import record, samples
+from tests.store.rows import open_run, record, samples
 
 CASES = ("a", "b", "c")
 
@@ -69,8 +69,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def write(store: Store, *, fails_at: int) -> Spool:
     """Write two rounds of three cases; the store fails from one of its six batches of records and samples on."""
     spool = store.spool()
-    place: dict[str, Any] = {"run_id": "run-1", "device_slug": "cpu", "month": "2026-01"}
-    writer = RunWriter(store.location, **place, publish=spool.publish).__enter__()
+    writer = open_run(store.location, publish=spool.publish).__enter__()
     for batch, (number, case) in enumerate(itertools.product((0, 1), CASES)):
         store.fails = batch >= fails_at
         writer.append_samples([samples("run-1", case=case, round=number)])

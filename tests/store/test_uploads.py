@@ -12,8 +12,7 @@ from pairbench.model.record import Record
 from pairbench.store import files
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run
-from pairbench.store.writer import RunWriter
-from tests.store.rows import record
+from tests.store.rows import open_run, record
 
 s3 = pytest.importorskip("tests.faults.s3")
 botocore = pytest.importorskip("botocore.session", reason="botocore is not installed, which aborts uploads")
@@ -41,7 +40,7 @@ def open_uploads(client: Any) -> list[str]:
 
 def write_a_run(port: int, record: Record) -> StoreLocation:
     location = StoreLocation.of(s3.url_of(port))
-    with RunWriter(location, run_id=record.run_id, device_slug="cpu", month="2026-01") as writer:
+    with open_run(location, record.run_id) as writer:
         writer.append_records([record])
     return location
 

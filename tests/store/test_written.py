@@ -15,9 +15,9 @@ from pairbench.site.paths import File
 from pairbench.store.files import sweep_temporary, write_whole
 from pairbench.store.reader import read_run
 from pairbench.store.user_cache import KeptValues
-from pairbench.store.writer import RunWriter, spool_places, waiting
+from pairbench.store.writer import spool_places, waiting
 from tests.builders import at_once
-from tests.store.rows import record
+from tests.store.rows import open_run, record
 
 
 def kill_while_writing(path: Path) -> Path:
@@ -43,7 +43,7 @@ def test_the_next_run_sweeps_the_whole_store_and_nothing_beside_its_folders(tmp_
     held = folders[1] / ".b.json.01234567.tmp"
     with held.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with RunWriter(tmp_path, run_id="20260101T000000-a", device_slug="cpu", month="2026-01") as writer:
+        with open_run(tmp_path, "20260101T000000-a") as writer:
             writer.append_records([record(run_id="20260101T000000-a")])
         assert held.exists() and not any(path.exists() for path in left)
     assert sorted(path.name for path in tmp_path.rglob(".*")) == [".a.tmp", held.name]

@@ -3,8 +3,7 @@
 A file that cannot be read, or that pairbench did not write, costs only itself: `problems` names it beside the rows of the others.
 """
 
-import itertools
-import operator
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,8 +23,8 @@ from pairbench.store.compacted import Files, ranks, tidy
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
 from pairbench.store.opened import OpenedFile
-from pairbench.store.reading import dataset_files, read_each, stored_files, with_derived, without_throttled
-from pairbench.store.schema import PARTITIONS, SUITE, TEXT, fields_of, from_columns, from_table, python_values, type_of
+from pairbench.store.reading import SINCE, dataset_files, read_each, stored_files, with_derived, without_throttled
+from pairbench.store.schema import PARTITIONS, SUITE, TEXT, fields_of, from_table, python_values, type_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,26 +173,43 @@ def _scan(
     names: list[str],
     where: Mapping[str, object],
     *,
+    derived: bool = True,
     samples: bool = True,
     threads: int = _THREADS,
 ) -> Reading[pa.Table]:
     """Return some columns of the rows that have some values, oldest run first; the run's id is among them."""
     wanted = _values_of(where, place)
     stored = [name for name in dict.fromkeys([*names, *wanted]) if name not in PARTITIONS.names]
+    kinds = {
+        name: TEXT if name in PARTITIONS.names else type_of(dataset, name) for name in (*stored, *PARTITIONS.names)
+    }
+    empty = pa.schema([(name, kinds[name]) for name in names]).empty_table()
+
+    @functools.cache  # most values are those of other files, too
+    def repeated(name: str, value: object, count: int) -> pa.Array:
+        return pa.nulls(count, kinds[name]) if value is None else pa.repeat(pa.scalar(value, kinds[name]), count)
 
     def rows(file: OpenedFile) -> pa.Table:
-        table = with_derived(file.read(stored, wanted.get("case")), place, file, samples=samples)
+        derives = derived and dataset == "records" and file.version < SINCE
+        # The footer of a file without a checksum is believed for histories alone, which would take too long without.
+        believes = not derives and (file.sealed or not derived)
+        constants = file.constants(stored) if believes else {}
         for name in PARTITIONS.names:
-            if name in names or name in wanted:
-                folders = [part for part in file.path.split("/")[:-1] if part.startswith(f"{name}=")]
-                value = pa.scalar(folders[-1].partition("=")[2] if folders else None, pa.string())
-                table = table.append_column(name, pa.repeat(value, len(table)).dictionary_encode())
-        return _filtered(table, wanted).select(names)
+            folders = [part for part in file.path.split("/")[:-1] if part.startswith(f"{name}=")]
+            constants[name] = folders[-1].partition("=")[2] if folders else None
+        if any(constants[name] not in values for name, values in wanted.items() if name in constants):
+            return empty
+        varying = [name for name in stored if name not in constants] or ["run_id"]
+        table = file.read(varying, wanted.get("case"))
+        table = with_derived(table, place, file, samples=samples) if derives else table
+        table = _filtered(table, {name: values for name, values in wanted.items() if name not in constants})
+        count = len(table)
+        columns = [repeated(name, constants[name], count) if name in constants else table[name] for name in names]
+        return pa.Table.from_arrays(columns, schema=empty.schema)
 
-    key = (*names, None, *((name, *values) for name, values in wanted.items()), None, samples)
+    key = (*names, None, *((name, *values) for name, values in wanted.items()), None, samples, derived)
     tables, problems = read_each(place, dataset, files, rows, threads=threads, key=key)
-    kinds = [(name, TEXT if name in PARTITIONS.names else type_of(dataset, name)) for name in names]
-    table = pa.concat_tables([pa.schema(kinds).empty_table(), *tables.values()])
+    table = pa.concat_tables([empty, *tables.values()])
     if any(file.is_compacted for file in tables):
         # Compacted rows lie by device model and month, and runs of other device models fall in between.
         table = table.take(pa.array(np.argsort(ranks(table.column("run_id")), kind="stable")))
@@ -272,27 +288,15 @@ class WholeStore:
 def read_series(
     store: Store, *, where: Mapping[str, object], columns: Names = None, run_ids: Names = None
 ) -> Reading[tuple[Record, ...]]:
-    """Return the records of one series, or of a few, oldest run first."""
-    # `where` has for each column of text the value, or the collection of values, that rows must have. Columns that are not read are
-    # None in the records; each that varies within a run adds some 0.1 s for a thousand runs.
+    """Return the records of one series, or of a few, oldest run first, without derived columns."""
+    # Columns that are not read are None in the records; each that varies within a run adds some 0.1 s for a thousand runs.
     _check_columns("records", {*(columns or ()), *where})
     place = StoreLocation.of(store)
-    wanted = _values_of(where, place)
-    names = [name for name in fields_of("records") if columns is None or name in {*columns, *wanted, "run_id"}]
+    names = [name for name in fields_of("records") if columns is None or name in {*columns, *where, "run_id"}]
     files = dataset_files(place, "records")
     files = files if run_ids is None else files.of_runs(run_ids)
-    by_file, problems = read_each(
-        place, "records", files, lambda file: _columns(file, names, wanted), threads=_NARROW_THREADS
-    )
-    if not (several := [columns for columns in by_file.values() if columns["run_id"]]):
-        return Reading((), problems)
-    whole = {name: list(itertools.chain.from_iterable(one[name] for one in several)) for name in several[0]}
-    run_ids = whole["run_id"]
-    if any(file.is_compacted for file in by_file) and any(map(operator.gt, run_ids, run_ids[1:])):
-        # Compacted rows lie by device model and month, and runs of other device models fall in between.
-        order = sorted(range(len(run_ids)), key=run_ids.__getitem__)
-        whole = {name: [values[row] for row in order] for name, values in whole.items()}
-    return Reading(from_columns(whole, Record), problems)
+    table, problems = _scan(place, "records", files, names, where, derived=False, threads=_NARROW_THREADS)
+    return Reading(from_table(table.unify_dictionaries().combine_chunks(), Record), problems)
 
 
 def read_distinct(
@@ -301,23 +305,6 @@ def read_distinct(
     """Return for each file the combinations of values that some columns have in it."""
     place, listed, key = StoreLocation.of(store), Files(files=tuple(files)), ("distinct", *columns)
     return read_each(place, "records", listed, lambda file: _distinct(file, columns), threads=_NARROW_THREADS, key=key)
-
-
-_MANY = 64  # the rows from which on it pays to take a column's values all at once; a run has few of one case
-
-
-def _columns(file: OpenedFile, names: Sequence[str], wanted: Mapping[str, Sequence[object]]) -> dict[str, list[Any]]:
-    """Return some columns, one at least, of the rows that have the wanted texts; a column that the file lacks is None."""
-    constants = file.constants(names)
-    if any(value not in wanted[name] for name, value in constants.items() if name in wanted):
-        return {name: [] for name in names}
-    if not (varying := [name for name in names if name not in constants]):
-        return {name: [value] * file.num_rows for name, value in constants.items()}
-    sought = {name: values for name, values in wanted.items() if name in varying}
-    table = _filtered(file.read(varying, wanted.get("case")), sought)
-    values_of = python_values if table.num_rows >= _MANY else pa.ChunkedArray.to_pylist
-    alike = {name: [value] * table.num_rows for name, value in constants.items()}
-    return alike | {name: values_of(table.column(name)) for name in varying}
 
 
 def _distinct(file: OpenedFile, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -132,9 +132,8 @@ _Rounds = Mapping[int, tuple[float, ...]]
 
 
 def with_derived(table: pa.Table, place: StoreLocation, file: OpenedFile, *, samples: bool = True) -> pa.Table:
-    """Return all rows of a file, of an old version with derived values in the columns that it lacks; those from raw samples only if `samples`."""
-    wanted = DERIVED.intersection(table.column_names)
-    if file.dataset != "records" or file.version >= SINCE or not wanted:
+    """Return all records of a file of an old version, with derived values in the columns that it lacks; those from raw samples only if `samples`."""
+    if not (wanted := DERIVED.intersection(table.column_names)):
         return table
     rows = file.read([*_KEYS, DEVICE.p50, HOST.p50]).to_pylist()
     keys = [_key(row) for row in rows]
