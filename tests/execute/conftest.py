@@ -1,27 +1,20 @@
 """Stand-ins for what a worker, a suite and a clock say."""
 
-import mmap
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pairbench.execute.heartbeat import SIZE, Heartbeat
+from pairbench.execute.heartbeat import Heartbeat
 from pairbench.model.case import Case
 from pairbench.model.plan import ImplementationDescription, PlannedCase
 from tests.builders import described
-from tests.execute.made import entry
+from tests.execute.made import entry, new_heartbeat
 
 
 @pytest.fixture
-def heartbeat() -> Iterator[Heartbeat]:
-    """Return a watch of an hour."""
-    with tempfile.TemporaryFile() as file:
-        file.truncate(SIZE)
-        made = Heartbeat(mmap.mmap(file.fileno(), SIZE))
-        made.begin_job(3600)
-        yield made
+def heartbeat() -> Heartbeat:
+    return new_heartbeat()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """What workers are asked and what they answer, made up."""
 
+import mmap
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -7,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.protocol import VerifyCase, WorkerConfig
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device
@@ -25,6 +27,13 @@ def entry(name: str, mode: str = "eager") -> Entry:
 
 
 BASELINE, VARIANT = entry("baseline"), entry("v")
+
+
+def new_heartbeat() -> Heartbeat:
+    """Return a watch of an hour."""
+    made = Heartbeat(mmap.mmap(-1, SIZE))
+    made.begin_job(3600)
+    return made
 
 
 def declare(variant: Any = lambda x: 1 + x, **changes: Any) -> Operator:

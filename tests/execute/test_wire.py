@@ -120,27 +120,38 @@ def test_every_answer_to_every_job_can_be_read() -> None:
     assert {Device, EntrySamples, Claim, WorkTotal} <= seen
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
-    message = samples_of(ENTRY, *np.linspace(1, 2, 40), at_ns=(np.int64(3),) * 40)
-    found = decode(encode(message), {"EntrySamples": EntrySamples})
-    assert found.call_ns == tuple(np.linspace(1, 2, 40)) and found.at_ns == (3,) * 40
+(ENVIRONMENT,) = [message for message in MESSAGES if isinstance(message, Environment)]
+LINEAR, FAILED = np.linspace(1, 2, 40), Ended(entry=None, status=Status.FAILED, reason="")
 
 
-def test_what_a_driver_says_in_a_class_of_its_own_is_a_text() -> None:
-    (environment,) = [message for message in MESSAGES if isinstance(message, Environment)]
-    said = replace(environment, rest={"limit": Path("/x"), "clocks": (1, 2)})
-    found = decode(encode(said), ALL)
-    assert found.rest == {"limit": "/x", "clocks": [1, 2]} and found.hash == said.hash
+@pytest.mark.parametrize(
+    ("sent", "come"),
+    [
+        pytest.param(
+            samples_of(ENTRY, *LINEAR, at_ns=(np.int64(3),) * 40),
+            samples_of(ENTRY, *LINEAR.tolist(), at_ns=(3,) * 40),
+            id="NumPy's numbers are numbers",
+        ),
+        pytest.param(
+            replace(ENVIRONMENT, rest={"limit": Path("/x"), "clocks": (1, 2)}),
+            replace(ENVIRONMENT, rest={"limit": "/x", "clocks": [1, 2]}),
+            id="what a driver says in a class of its own is a text",
+        ),
+        pytest.param(
+            replace(FAILED, reason="a\udcffb"),
+            replace(FAILED, reason="a\\udcffb"),
+            id="halves of characters are escapes",
+        ),
+    ],
+)
+def test_what_no_message_can_hold_comes_in_another_form(sent: Any, come: Any) -> None:
+    found = decode(encode(sent), {**ALL, "EntrySamples": EntrySamples})
+    assert found == come and getattr(found, "hash", None) == getattr(sent, "hash", None)
 
 
 def test_what_is_no_data_cannot_be_sent() -> None:
     with pytest.raises(TypeError, match="cannot hold a object"):
         encode(Ended(entry=None, status=Status.OOM, reason=object()))  # type: ignore[arg-type]
-
-
-def test_halves_of_characters_become_escapes() -> None:
-    found = decode(encode(Ended(entry=None, status=Status.OOM, reason="a\udcffb")), ALL)
-    assert found.reason == "a\\udcffb"
 
 
 def written(name: str, fields: Any, numbers: bytes = b"") -> bytes:

@@ -13,27 +13,8 @@ from tests.execute.made import timed_round
 Planned = Callable[..., PlannedCase]
 
 
-class Ahead:
-    """Workers of rounds, which are there after a second."""
-
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self.waited_s = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    @contextlib.contextmanager
-    def round(self) -> Iterator[tuple[None]]:
-        self._session.now += 1
-        self.waited_s += 1
-        yield (None,)
-
-
 class Session:
-    """As much of a session as a budget asks for; a case takes its seconds to verify, in each round, and to profile."""
+    """As much of a session as a budget asks for, and the workers of its rounds, which are there after a second. A case takes its seconds to verify, in each round, and to profile."""
 
     def __init__(self, states: list[CaseState], seconds: dict[str, float]) -> None:
         self.states = states
@@ -46,8 +27,20 @@ class Session:
         self.now += self.seconds[state.planned.case.key]
         self.done.append((stage, state.planned.case.key))
 
-    def round_workers(self, rounds: int) -> Ahead:
-        return Ahead(self)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def round_workers(self, rounds: int) -> Self:
+        self.waited_s = 0
+        return self
+
+    @contextlib.contextmanager
+    def round(self) -> Iterator[tuple[None]]:
+        self.now += 1
+        self.waited_s += 1
+        yield (None,)
 
     def verify(self, take: Any, verified: Any) -> None:
         while (state := take()) is not None:
@@ -56,7 +49,7 @@ class Session:
                 state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED)
             verified(state, self.seconds[state.planned.case.key])
 
-    def time(self, rounds: int, ahead: Ahead, among: Any) -> None:
+    def time(self, rounds: int, ahead: Self, among: Any) -> None:
         for index in range(rounds):
             with ahead.round() as (workers,):
                 self.time_round(list(among), workers, index, "")

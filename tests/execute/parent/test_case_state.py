@@ -42,14 +42,11 @@ def test_a_refuted_entry_keeps_what_was_found_and_its_first_end(planned: Planned
     found = state.outcome(A)
     assert (found.status, found.reason) == (Status.MISMATCHED, "wrong") and found.verification is not None
     assert A not in state.unverified() and A not in state.timed()
-
-
-def test_what_was_verified_and_ends_later_has_both(planned: Planned) -> None:
     state = state_of(planned(), A)
     state.take(timed_round(A), job(state), nothing)
     state.take(Ended(entry=A, status=Status.MISMATCHED, reason="later"), job(state), nothing)
     found = state.outcome(A)
-    assert found.status is Status.MISMATCHED and found.verification is not None and found.rounds == ()
+    assert found.status is Status.MISMATCHED and found.verification is not None and found.rounds == (), "it has both"
 
 
 def test_an_end_of_the_case_ends_every_entry_of_the_job(planned: Planned) -> None:

@@ -4,20 +4,14 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pairbench.errors import InterruptedRunError
-from pairbench.execute.parent.case_state import CaseState, verify_case
-from pairbench.execute.parent.pool import Line, WorkerContext, WorkerEndedError, WorkerProcess, Workers
+from pairbench.execute.parent.pool import Line, WorkerContext, WorkerEndedError, WorkerProcess
 from pairbench.execute.protocol import Describe
-from pairbench.execute.worker.describe.operators import describe
 from pairbench.model.outcome import Status
-from pairbench.model.plan import PlannedCase
-from pairbench.suite.load import load_suite
 from tests.execute.made import CPU, verify_job
 
 SUITE = """
@@ -112,11 +106,14 @@ def end_of(context: WorkerContext, suite: Path, name: str) -> WorkerEndedError:
 
 
 # Others that are no messages are in tests/faults/messages.py.
-@pytest.mark.parametrize("name", ["crafted", "answers_something_else"])
-def test_what_is_no_message_ends_the_one_who_wrote_it(forking: WorkerContext, suite: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("crafted", ""), ("answers_something_else", ""), ("is_done", "it says that it is done, and is at work")],
+)
+def test_what_is_no_message_ends_the_one_who_wrote_it(forking: WorkerContext, suite: Path, name: str, why: str) -> None:
     end = end_of(forking, suite, name)
     assert (end.index, end.status) == (1, Status.FAILED)
-    assert end.reason.startswith("wrote what is no message: ") and end.reason.endswith("; ended")
+    assert end.reason.startswith(f"wrote what is no message: {why}") and end.reason.endswith("; ended")
     assert not (suite.parent / "executed").exists(), "the parent executes nothing that a worker sends"
 
 
@@ -154,21 +151,6 @@ def test_a_crash_is_seen_though_a_child_holds_the_line(forking: WorkerContext, s
     assert "crashed its process with signal SIGABRT (aborted) in ops.py, line " in end.reason, (
         "and nobody waits for the child"
     )
-
-
-def test_who_says_that_it_is_done_and_is_not_ends_alone(
-    forking: WorkerContext, suite: Path, planned: Callable[..., PlannedCase]
-) -> None:
-    case = planned(names=("baseline", "is_done", "good"))
-    described = describe("ops.py", suite, load_suite(suite)[case.operator.name])
-    state = CaseState(planned=replace(case, operator=described))
-    with Workers(forking, CPU) as workers:
-        verify_case(state, workers, impostors=False)
-    baseline, is_done, good = case.entries
-    assert {*state.verified} == {baseline, good}
-    assert state.ended == {
-        is_done: (Status.FAILED, "wrote what is no message: it says that it is done, and is at work; ended")
-    }
 
 
 def test_what_a_suite_sends_to_itself_interrupts_nobody_else(forking: WorkerContext, suite: Path) -> None:

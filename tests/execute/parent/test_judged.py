@@ -142,12 +142,6 @@ def test_an_impostor_is_rejected_by_the_judge() -> None:
     assert found.rejected and found.reason == "output differs"
 
 
-def test_where_the_baseline_is_wrong_nobody_else_is_asked() -> None:
-    ended = protocol.Ended(entry=BASELINE, status=Status.MISMATCHED, reason="the baseline is wrong")
-    worker = Process(lambda _: pytest.fail("it is not"))
-    assert results(worker, verdicts(held=(ended,)), VERIFY) == [ended]
-
-
 def test_other_inputs_in_another_process_are_the_suite_s_fault() -> None:
     others = protocol.Judged(mismatch="inputs() makes others")
     judge = Process(lambda job: iter([others] if isinstance(job, protocol.CompareInputs) else []))
@@ -191,10 +185,16 @@ def test_a_case_for_which_the_judge_has_no_room_is_judged_by_its_worker(job: Any
     assert results(worker, says(protocol.TooLarge()), job) == [replace(job, outside=False), said]
 
 
-def test_a_case_for_which_the_judge_has_no_room_beside_other_workers_is_left_for_later() -> None:
+BASELINE_IS_WRONG = protocol.Ended(entry=BASELINE, status=Status.MISMATCHED, reason="the baseline is wrong")
+NO_ROOM = protocol.Ended(entry=None, status=Status.OOM, reason="out of memory beside other workers")
+
+
+@pytest.mark.parametrize(("said", "ended"), [(BASELINE_IS_WRONG, BASELINE_IS_WRONG), (protocol.TooLarge(), NO_ROOM)])
+def test_where_the_baseline_is_wrong_or_the_judge_has_no_room_beside_other_workers_nobody_else_is_asked(
+    said: Any, ended: protocol.Ended
+) -> None:
     worker = Process(lambda _: pytest.fail("it is not asked"))
-    (ended,) = results(worker, says(protocol.TooLarge()), replace(VERIFY, beside=True))
-    assert (ended.entry, ended.status) == (None, Status.OOM)
+    assert results(worker, says(said), replace(VERIFY, beside=True)) == [ended]
 
 
 @pytest.mark.parametrize(

@@ -68,18 +68,8 @@ def test_calls_with_a_lead_in_do_not_nor_do_those_of_which_one_block_alone_may_f
     assert begun(0.079) == [False, False] and begun(0.081) == [True, True]
 
 
-@pytest.mark.parametrize(("renewed", "samples"), [(True, 2), (False, 1)])
-def test_who_begins_on_new_values_takes_a_second_block(
-    take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch, renewed: bool, samples: int
-) -> None:
-    """Even where blocks take longer than it looked."""
-    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
-    found = take(timed(baseline=lambda: 1.0), seconds=1e-8, renew=lambda: renewed)
-    assert len(found.throttled) == samples
-
-
 @pytest.mark.parametrize(("renewed", "judged", "samples"), [(True, True, 3), (True, False, 2), (False, True, 1)])
-def test_of_each_call_with_a_lead_in_an_output_is_kept(
+def test_who_begins_on_new_values_takes_a_second_block_and_of_each_call_with_a_lead_in_an_output_is_kept(
     take: Callable[..., TimedRound], monkeypatch: pytest.MonkeyPatch, renewed: bool, judged: bool, samples: int
 ) -> None:
     """What gives back its lead-in's result is found by that alone, also where time is short and values take long to put in place."""

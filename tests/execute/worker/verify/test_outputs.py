@@ -47,7 +47,7 @@ def test_a_digest_is_the_sum_that_it_says(words: list[int]) -> None:
     assert module._digest(torch.tensor(words)) == expected
 
 
-def test_bits_order_shape_dtype_and_place_count_and_strides_do_not() -> None:
+def test_bits_order_shape_dtype_and_place_count_and_strides_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(6.0)
     different = [x, x.flip(0), x.reshape(2, 3), x.double(), {"a": x}, {"b": x}, (x, x), x[:5], torch.cat([x, x[:1]])]
     assert len({fingerprint(tree) for tree in different}) == len(different)
@@ -60,13 +60,10 @@ def test_bits_order_shape_dtype_and_place_count_and_strides_do_not() -> None:
     assert fingerprint(torch.zeros(0)) != fingerprint(torch.zeros(0, 3))
     assert fingerprint([1, "a", None]) != fingerprint([2, "a", None])
     assert fingerprint([object()]) == fingerprint([object()])
-
-
-def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     whole = fingerprint(x)
     monkeypatch.setattr(module, "_CHUNK", 64)
-    assert fingerprint(x) == whole
+    assert fingerprint(x) == whole, "nor do the pieces that it is read in"
 
 
 def exchanged(old: Operator, new: Operator, folder: Path, heartbeat: Heartbeat) -> OutputsCompared:
@@ -90,13 +87,11 @@ def test_outputs_within_the_tolerance_beyond_it_and_of_another_form(tmp_path: Pa
     found = exchanged(old, declare(lambda x: (x + 1, x)), tmp_path, heartbeat)
     assert found.agreement is Agreement.DIFFERENT and "the reference returns" in (found.reason or "")
 
-
-def test_trees_of_the_suites_own_types_cross(tmp_path: Path, heartbeat: Heartbeat) -> None:
     def variant(x: torch.Tensor) -> object:
         return {"pair": Pair(x, x + 1), "flag": True, "name": "a", "own": VARIANT}
 
     found = exchanged(declare(variant), declare(variant), tmp_path, heartbeat)
-    assert found.agreement is Agreement.WITHIN and found.reason is None
+    assert found.agreement is Agreement.WITHIN and found.reason is None, "trees of a suite's own types cross"
 
 
 def test_inputs_and_outputs_are_told_and_state_counts(heartbeat: Heartbeat) -> None:
