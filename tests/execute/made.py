@@ -4,7 +4,6 @@ import mmap
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +54,9 @@ def job_of(kind: Callable[..., Any], operator: Operator, *names: str, **more: An
 
 def samples_of(entry: Entry, *call_ns: float, **changes: Any) -> EntrySamples:
     """Return samples of calls that took so long."""
-    made = EntrySamples(
-        entry=entry,
-        position=(0,) * len(call_ns),
-        at_ns=(0,) * len(call_ns),
-        call_ns=call_ns,
-        host_ns=None,
-        device_ns=None,
-        device_timer=None,
-    )
-    return replace(made, **changes)
+    none: dict[str, Any] = dict.fromkeys(("host_ns", "device_ns", "device_timer"))
+    none |= dict.fromkeys(("position", "at_ns"), (0,) * len(call_ns))
+    return EntrySamples(entry=entry, call_ns=call_ns, **(none | changes))
 
 
 def timed_round(*entries: Entry, index: int = 0, blocks: int = 1, **changes: Any) -> TimedRound:

@@ -1,7 +1,7 @@
 import json
 import math
 import pickle
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -43,6 +43,7 @@ OPERATOR = described(
     costs={"op[rows=4]": (1.0, 2.5)},
     claims=(Claim(source="#1", device="a GPU", speedup=(2, 3.5), cases=[{"rows": 4, "size": (3, 1)}]),),
 )
+DISTANCES: dict[str, Any] = {one.name: 0.0 for one in fields(Correctness)} | {"mean_abs_error": None}
 TIMES = tuple(1000.0 + number / 7 for number in range(500))
 MESSAGES = [
     timed_round(ENTRY, blocks=5, telemetry=Telemetry(throttle_reasons=("hot",))),
@@ -62,14 +63,7 @@ MESSAGES = [
         entry=ENTRY,
         status=Status.VERIFIED,
         correctness=Correctness(
-            max_abs_error=math.inf,
-            mean_abs_error=None,
-            rel_l2_error=1e-300,
-            oracle_ratio=0.1 + 0.2,
-            mismatched_fraction=0.0,
-            rtol=0.0,
-            atol=0.0,
-            margin=1.0,
+            **{**DISTANCES, "max_abs_error": math.inf, "rel_l2_error": 1e-300, "oracle_ratio": 0.1 + 0.2}
         ),
     ),
     Profile(
@@ -77,15 +71,9 @@ MESSAGES = [
         launches=Launches(status="exact", kernel_counts=(KernelCount(name="k", count=2, total_ns=3.5),)),
     ),
     Environment(
+        **dict.fromkeys(("driver", "cuda", "cudnn", "triton")),
+        **dict.fromkeys(("torch", "python", "hostname", "cpu"), "x"),
         device=replace(GPU, capability=(9, 0), beside=(replace(GPU, selector="cuda:1"),)),
-        driver=None,
-        cuda=None,
-        cudnn=None,
-        torch="2",
-        triton=None,
-        python="3",
-        hostname="h",
-        cpu="c",
         rest={"a": [1, 2.5, None, {"b": True}]},
     ),
     Breakdown(
