@@ -9,12 +9,13 @@ from typing import Any
 
 from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.protocol import VerifyCase, WorkerConfig
-from pairbench.model.case import make_case
+from pairbench.model.case import Case, make_case
 from pairbench.model.environment import Device
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import EntrySamples, Telemetry, TimedRound
-from pairbench.model.plan import Entry
+from pairbench.model.plan import Entry, ImplementationDescription, PlannedCase
 from pairbench.model.settings import Settings
+from tests.builders import described
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
@@ -26,6 +27,16 @@ def entry(name: str, mode: str = "eager") -> Entry:
 
 
 BASELINE, VARIANT = entry("baseline"), entry("v")
+
+
+def planned(
+    rows: int = 4, names: tuple[str, ...] = ("baseline", "a", "b"), modes: tuple[str, ...] = ("eager",), **more: Any
+) -> PlannedCase:
+    """Return a case of an operator with some implementations, planned in some modes."""
+    implementations = tuple(ImplementationDescription(name=name, needs=(), hash=name) for name in names)
+    entries = tuple(entry(name, mode) for mode in modes for name in names)
+    case = Case(operator="op", axes=(("rows", rows),), tier="smoke")
+    return PlannedCase(operator=described(implementations=implementations), case=case, entries=entries, **more)
 
 
 def new_heartbeat() -> Heartbeat:

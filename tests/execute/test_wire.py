@@ -44,6 +44,8 @@ OPERATOR = described(
     claims=(Claim(source="#1", device="a GPU", speedup=(2, 3.5), cases=[{"rows": 4, "size": (3, 1)}]),),
 )
 DISTANCES: dict[str, Any] = {one.name: 0.0 for one in fields(Correctness)} | {"mean_abs_error": None}
+VERSIONS: dict[str, Any] = dict.fromkeys(("driver", "cuda", "cudnn", "triton"))
+VERSIONS |= dict.fromkeys(("torch", "python", "hostname", "cpu"), "x")
 TIMES = tuple(1000.0 + number / 7 for number in range(500))
 MESSAGES = [
     timed_round(ENTRY, blocks=5, telemetry=Telemetry(throttle_reasons=("hot",))),
@@ -71,8 +73,7 @@ MESSAGES = [
         launches=Launches(status="exact", kernel_counts=(KernelCount(name="k", count=2, total_ns=3.5),)),
     ),
     Environment(
-        **dict.fromkeys(("driver", "cuda", "cudnn", "triton")),
-        **dict.fromkeys(("torch", "python", "hostname", "cpu"), "x"),
+        **VERSIONS,
         device=replace(GPU, capability=(9, 0), beside=(replace(GPU, selector="cuda:1"),)),
         rest={"a": [1, 2.5, None, {"b": True}]},
     ),

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,9 +6,8 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.protocol import Ended, TimeCase, VerifyCase
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry, PlannedCase
-from tests.execute.made import entry, timed_round
+from tests.execute.made import entry, planned, timed_round
 
-Planned = Callable[..., PlannedCase]
 BASELINE, A, B = map(entry, ("baseline", "a", "b"))
 
 
@@ -34,7 +32,7 @@ def nothing(marker: str) -> str | None:
     return None
 
 
-def test_a_refuted_entry_keeps_what_was_found_and_its_first_end(planned: Planned) -> None:
+def test_a_refuted_entry_keeps_what_was_found_and_its_first_end() -> None:
     state = state_of(planned(untimed={A: "interpreted"}))
     state.take(Verification(entry=A, status=Status.MISMATCHED, reason="wrong"), job(state), nothing)
     state.end(A, Status.FAILED, "second")
@@ -49,7 +47,7 @@ def test_a_refuted_entry_keeps_what_was_found_and_its_first_end(planned: Planned
     assert found.status is Status.MISMATCHED and found.verification is not None and found.rounds == (), "it has both"
 
 
-def test_an_end_of_the_case_ends_every_entry_of_the_job(planned: Planned) -> None:
+def test_an_end_of_the_case_ends_every_entry_of_the_job() -> None:
     state = state_of(planned(), A)
     about: dict[str, Any] = {"path": None, "operator": "op", "case": state.planned.case, "entries": (A, B)}
     timing = TimeCase(**about, round=0, capturable=())
@@ -57,14 +55,14 @@ def test_an_end_of_the_case_ends_every_entry_of_the_job(planned: Planned) -> Non
     assert state.ended == {A: (Status.FAILED, "inputs() failed"), B: (Status.FAILED, "inputs() failed")}
 
 
-def test_a_device_side_assertion_is_told_in_the_devices_words(planned: Planned) -> None:
+def test_a_device_side_assertion_is_told_in_the_devices_words() -> None:
     state = CaseState(planned=planned())
     end = Ended(entry=A, status=Status.FAILED, reason="RuntimeError: CUDA error: device-side assert triggered")
     state.take(end, job(state), lambda marker: "index.cu:93: Assertion `index out of bounds` failed.")
     assert state.ended[A][1].endswith("triggered [index.cu:93: Assertion `index out of bounds` failed.]")
 
 
-def test_skipped_and_untimed_entries_come_with_the_plan(planned: Planned) -> None:
+def test_skipped_and_untimed_entries_come_with_the_plan() -> None:
     case = planned(skipped={A: "needs a GPU"}, untimed={B: "interpreted"})
     assert CaseState(planned=case).unverified() == (BASELINE, B)
     state = state_of(case, BASELINE, B)
@@ -83,9 +81,7 @@ def test_skipped_and_untimed_entries_come_with_the_plan(planned: Planned) -> Non
         pytest.param({A: Status.SKIPPED, B: Status.SKIPPED}, (BASELINE,), id="all skipped"),
     ],
 )
-def test_a_baseline_is_not_timed_where_no_variant_is_right(
-    planned: Planned, ends: dict[Entry, Status], timed: tuple[Entry, ...]
-) -> None:
+def test_a_baseline_is_not_timed_where_no_variant_is_right(ends: dict[Entry, Status], timed: tuple[Entry, ...]) -> None:
     state = state_of(planned(), *(one for one in (BASELINE, A, B) if one not in ends))
     for one, status in ends.items():
         state.end(one, status, "why")
@@ -105,9 +101,7 @@ def test_a_baseline_is_not_timed_where_no_variant_is_right(
         (None, 0, 0, Status.VERIFIED, None),  # nothing was to be timed
     ],
 )
-def test_an_interrupted_case(
-    planned: Planned, note: str | None, rounds: int, done: int, status: Status, words: str | None
-) -> None:
+def test_an_interrupted_case(note: str | None, rounds: int, done: int, status: Status, words: str | None) -> None:
     state = state_of(planned(), BASELINE, A, reason=note)
     for index in range(done):
         state.take(timed_round(BASELINE, A, index=index), job(state), nothing)
@@ -116,7 +110,7 @@ def test_an_interrupted_case(
     assert state.outcome(B).status is Status.SKIPPED
 
 
-def test_a_case_that_fails_with_impostors_left_closes_them(planned: Planned) -> None:
+def test_a_case_that_fails_with_impostors_left_closes_them() -> None:
     state = state_of(planned(), BASELINE, A, B)
     found = ImpostorResult(impostor="zeros", declared=False, rejected=True, reason="")
     state.take(found, job(state), nothing)
@@ -127,6 +121,6 @@ def test_a_case_that_fails_with_impostors_left_closes_them(planned: Planned) -> 
 
 
 @pytest.mark.parametrize("index", [-2, 3, 1 << 40])
-def test_a_heartbeat_that_names_nobody_blames_the_case(planned: Planned, index: int) -> None:
+def test_a_heartbeat_that_names_nobody_blames_the_case(index: int) -> None:
     state = CaseState(planned=planned())
     assert state.blame(index, Status.FAILED, "crashed", job(state)) == (BASELINE, A, B)

@@ -306,10 +306,10 @@ BASELINE_US, OVERHEAD_US = 400, 20
 class Worker:
     """Times two entries in blocks, with a clock and samples that may be false, and tells a parent that may be late."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: OutsideClock) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.us = 1.0
         """Time that has passed, by which the parent's clock goes too."""
-        self._clock = clock
+        self.clock = OutsideClock()
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.us / 1e6))
 
     def time(
@@ -334,11 +334,11 @@ class Worker:
             delay = late()
             if ask:  # it waits
                 self.us += delay
-                self._clock.take(told, self.us / 1e6)
+                self.clock.take(told, self.us / 1e6)
                 self.us += delay
                 since = now()
             else:
-                self._clock.take(told, (self.us + delay) / 1e6)
+                self.clock.take(told, (self.us + delay) / 1e6)
 
         tell(True)
         call_ns, turn_ns = list[float](), list[int]()
@@ -363,26 +363,23 @@ class Worker:
         if asks:
             tell(False)
 
+    def check(self, *, plain: bool = True) -> list[tuple[float, ...]]:
+        """Check what was told, and return the latencies of each entry."""
+        told = self.clock.with_samples(timed_case())
+        self.clock.check_clock()
+        self.clock.check_calls(told, plain=plain)
+        return [entry.call_ns for entry in told.entries]
+
 
 @pytest.fixture
-def clock() -> OutsideClock:
-    return OutsideClock()
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    return Worker(monkeypatch)
 
 
-@pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch, clock: OutsideClock) -> Worker:
-    return Worker(monkeypatch, clock)
-
-
-def check(clock: OutsideClock, *, plain: bool = True) -> None:
-    clock.check_clock()
-    clock.check_calls(clock.with_samples(timed_case()), plain=plain)
-
-
-def test_an_honest_worker_is_believed_however_late_its_messages_are(worker: Worker, clock: OutsideClock) -> None:
+def test_an_honest_worker_is_believed_however_late_its_messages_are(worker: Worker) -> None:
     draw = random.Random(0)
     worker.time(late=lambda: draw.choice([50, 100, 300_000]))
-    check(clock)
+    worker.check()
 
 
 PASSED = "have passed while it says that"
@@ -399,28 +396,26 @@ PASSED = "have passed while it says that"
     ],
 )
 def test_clocks_and_samples_that_lie_are_found(
-    worker: Worker, clock: OutsideClock, lies: dict[str, float], late_us: float, words: str
+    worker: Worker, lies: dict[str, float], late_us: float, words: str
 ) -> None:
     delays = itertools.cycle([0.0, 0.0, 0.0, late_us])
     worker.time(**lies, late=lambda: next(delays))  # type: ignore[arg-type]
     with pytest.raises(ClocksDisagreeError, match=words):
-        check(clock)
+        worker.check()
 
 
-def test_where_a_state_is_put_back_nobody_knows_how_long_a_turn_may_be(worker: Worker, clock: OutsideClock) -> None:
+def test_where_a_state_is_put_back_nobody_knows_how_long_a_turn_may_be(worker: Worker) -> None:
     worker.time(variant_us=2000, said=0.25)
-    check(clock, plain=False)
+    worker.check(plain=False)
 
 
-def test_who_does_not_say_when_it_had_an_answer_is_not_believed(worker: Worker, clock: OutsideClock) -> None:
+def test_who_does_not_say_when_it_had_an_answer_is_not_believed(worker: Worker) -> None:
     worker.time(asks=False)
     with pytest.raises(NoMessageError):
-        check(clock)
+        worker.check()
 
 
-def test_a_worker_that_begins_anew_is_judged_by_its_newest_samples(worker: Worker, clock: OutsideClock) -> None:
+def test_a_worker_that_begins_anew_is_judged_by_its_newest_samples(worker: Worker) -> None:
     worker.time(hidden=0.5, blocks=30)
     worker.time()
-    check(clock)
-    told = [entry.call_ns for entry in clock.with_samples(timed_case()).entries]
-    assert told == [(BASELINE_US * 1e3,) * 120, (200e3,) * 120]
+    assert worker.check() == [(BASELINE_US * 1e3,) * 120, (200e3,) * 120]

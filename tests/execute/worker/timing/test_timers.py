@@ -2,7 +2,7 @@ import ctypes
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +26,7 @@ from pairbench.execute.worker.timing.timers import (
     open_nvml,
     throttle_names,
 )
-from pairbench.model.outcome import TimedRound
-from tests.execute.worker.timing.conftest import FakeClock, FakeRecorder, FakeTimer, timed
+from tests.execute.worker.timing.conftest import FakeClock, FakeRecorder, take, timed
 
 LATENCIES = [1e3, 69e3, 70e3, 199e3, 200e3, 19e6, 20e6, 1e9]
 
@@ -301,18 +300,15 @@ def test_the_gpu_rests_as_long_as_the_turn_before_took_once_it_has_throttled(sle
     assert slept == [0.002, 0.003] and found.rested_ns == 5_000_000
 
 
-def test_where_a_gpu_never_throttles_or_calls_are_long_there_is_no_rest(
-    take: Callable[..., TimedRound], slept: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_gpu_never_throttles_or_calls_are_long_there_is_no_rest(slept: list[float]) -> None:
     take(timed(baseline=lambda: 100, a=lambda: 50))
     assert slept == []
     # They throttle while they run, whatever was before.
-    monkeypatch.setattr(FakeTimer, "lead_in", lambda *_: 0)
-    found = take(timed(baseline=lambda: 100, a=lambda: 50), itertools.chain([False, True], itertools.repeat(False)))
+    found = take(timed(baseline=lambda: 1e8, a=lambda: 5e7), itertools.chain([False, True], itertools.repeat(False)))
     assert sum(found.throttled) == 1 and slept == []
 
 
-def test_rests_are_not_of_the_case_s_time(take: Callable[..., TimedRound], slept: list[float]) -> None:
+def test_rests_are_not_of_the_case_s_time(slept: list[float]) -> None:
     """Rests that double what a round takes leave as many blocks as it has without them."""
 
     def slow() -> float:
