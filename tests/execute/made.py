@@ -9,7 +9,7 @@ from typing import Any
 
 from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.protocol import VerifyCase, WorkerConfig
-from pairbench.model.case import Case, make_case
+from pairbench.model.case import make_case
 from pairbench.model.environment import Device
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import EntrySamples, Telemetry, TimedRound
@@ -35,7 +35,7 @@ def planned(
     """Return a case of an operator with some implementations, planned in some modes."""
     implementations = tuple(ImplementationDescription(name=name, needs=(), hash=name) for name in names)
     entries = tuple(entry(name, mode) for mode in modes for name in names)
-    case = Case(operator="op", axes=(("rows", rows),), tier="smoke")
+    case = make_case("op", {"rows": rows}, "smoke")
     return PlannedCase(operator=described(implementations=implementations), case=case, entries=entries, **more)
 
 
@@ -63,6 +63,12 @@ def job_of(kind: Callable[..., Any], operator: Operator, *names: str, **more: An
     return kind(path=Path("ops.py"), operator=operator.name, case=operator.cases[0], entries=entries, **more)
 
 
+def about(*entries: Entry) -> dict[str, Any]:
+    """Return the fields that every job about some entries of a case has."""
+    case = make_case("op", {"rows": 4}, "smoke")
+    return {"path": Path("ops.py"), "operator": "op", "case": case, "entries": entries}
+
+
 def samples_of(entry: Entry, *call_ns: float, **changes: Any) -> EntrySamples:
     """Return samples of calls that took so long."""
     none: dict[str, Any] = dict.fromkeys(("host_ns", "device_ns", "device_timer"))
@@ -86,14 +92,8 @@ def timed_round(*entries: Entry, index: int = 0, blocks: int = 1, **changes: Any
 
 def verify_job(suite: Path, *names: str, automatic_impostors: bool = False) -> VerifyCase:
     """Return a job about implementations of the operator `op` of a suite file."""
-    return VerifyCase(
-        path=suite,
-        operator="op",
-        case=make_case("op", {"rows": 4}, "smoke"),
-        entries=tuple(map(entry, names)),
-        automatic_impostors=automatic_impostors,
-        declared_impostors=(),
-    )
+    fields = {**about(*map(entry, names)), "path": suite}
+    return VerifyCase(**fields, automatic_impostors=automatic_impostors, declared_impostors=())
 
 
 def gone(pid: int) -> bool:

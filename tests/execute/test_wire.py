@@ -31,7 +31,7 @@ from pairbench.model.outcome import (
 from pairbench.model.plan import ImplementationDescription
 from pairbench.model.record import KernelCount
 from tests.builders import described
-from tests.execute.made import GPU, entry, samples_of, timed_round
+from tests.execute.made import GPU, about, entry, samples_of, timed_round
 
 ENTRY, OTHER = entry("fast"), entry("other")
 ALL = {name: kind for several in _EXPECTED.values() for name, kind in several.items()}
@@ -247,9 +247,8 @@ def test_samples_travel_as_bytes_and_not_as_text() -> None:
     assert decode(encoded, ALL) == message
 
 
-ABOUT: dict[str, Any] = {"path": Path("/ops.py"), "operator": "op", "case": OPERATOR.cases[0], "entries": (ENTRY,)}
-VERIFY = VerifyCase(**ABOUT, automatic_impostors=False, declared_impostors=())
-TIME = TimeCase(**ABOUT, round=0, capturable=())
+VERIFY = VerifyCase(**about(ENTRY), automatic_impostors=False, declared_impostors=())
+TIME = TimeCase(**about(ENTRY), round=0, capturable=())
 
 
 def a_round(**changes: Any) -> TimedRound:

@@ -6,7 +6,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.protocol import Ended, TimeCase, VerifyCase
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry, PlannedCase
-from tests.execute.made import entry, planned, timed_round
+from tests.execute.made import about, entry, planned, timed_round
 
 BASELINE, A, B = map(entry, ("baseline", "a", "b"))
 
@@ -16,8 +16,8 @@ def verified(entry: Entry, **more: Any) -> Verification:
 
 
 def job(state: CaseState, **changes: Any) -> Any:
-    about: dict[str, Any] = {"path": None, "operator": "op", "case": state.planned.case, "entries": state.unverified()}
-    return VerifyCase(**{**about, "automatic_impostors": True, "declared_impostors": (), **changes})
+    fields = about(*state.unverified()) | {"automatic_impostors": True, "declared_impostors": ()}
+    return VerifyCase(**(fields | changes))
 
 
 def state_of(planned: PlannedCase, *entries: Entry, **more: Any) -> CaseState:
@@ -49,8 +49,7 @@ def test_a_refuted_entry_keeps_what_was_found_and_its_first_end() -> None:
 
 def test_an_end_of_the_case_ends_every_entry_of_the_job() -> None:
     state = state_of(planned(), A)
-    about: dict[str, Any] = {"path": None, "operator": "op", "case": state.planned.case, "entries": (A, B)}
-    timing = TimeCase(**about, round=0, capturable=())
+    timing = TimeCase(**about(A, B), round=0, capturable=())
     state.take(Ended(entry=None, status=Status.FAILED, reason="inputs() failed"), timing, nothing)
     assert state.ended == {A: (Status.FAILED, "inputs() failed"), B: (Status.FAILED, "inputs() failed")}
 

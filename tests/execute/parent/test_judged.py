@@ -3,7 +3,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,17 +14,11 @@ from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.judged import ClocksDisagreeError, OutsideClock, judged_results
 from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.wire import NoMessageError
-from pairbench.model.case import Case
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry
-from tests.execute.made import BASELINE, VARIANT, samples_of, timed_round
+from tests.execute.made import BASELINE, VARIANT, about, samples_of, timed_round
 
-ABOUT: dict[str, Any] = {
-    "path": Path("ops.py"),
-    "operator": "op",
-    "case": Case(operator="op", axes=(), tier="smoke"),
-    "entries": (BASELINE, VARIANT),
-}
+ABOUT = about(BASELINE, VARIANT)
 VERIFY = protocol.VerifyCase(**ABOUT, automatic_impostors=False, declared_impostors=("wrong",), outside=True)
 TIME = protocol.TimeCase(**ABOUT, round=0, capturable=(), outside=True)
 

@@ -18,6 +18,7 @@ from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import pool
 from pairbench.execute.parent.launch import ForkServers, Launchers
 from pairbench.execute.parent.pool import (
+    ANY,
     Line,
     WorkerContext,
     WorkerEndedError,
@@ -152,8 +153,8 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 1.0)
 
 
-def end_of(context: WorkerContext, suite: Path, name: str) -> WorkerEndedError:
-    with WorkerProcess(context, CPU) as worker:
+def end_of(context: WorkerContext, suite: Path, name: str, device: Device = CPU) -> WorkerEndedError:
+    with WorkerProcess(context, device) as worker:
         with pytest.raises(WorkerEndedError) as caught:
             list(worker.request(job(suite, "baseline", name, "good")))
         assert not worker.alive
@@ -221,12 +222,10 @@ def test_an_interruption_ends_the_worker(either: WorkerContext, suite: Path) -> 
 
 def test_too_much_resident_memory_ends_the_worker(either: WorkerContext, suite: Path) -> None:
     """Whatever it does: a process that imports torch holds more than 16 MiB. A forked one needs a while to be looked at."""
-    watched = Device(selector="any", kind="any", name="any")  # no limit of its own address space
     small = replace(either, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
-    with WorkerProcess(small, watched) as worker, pytest.raises(WorkerEndedError) as caught:
-        list(worker.request(job(suite, "hangs")))
-    assert caught.value.status is Status.OOM
-    assert "out of memory: held 0." in caught.value.reason and "allowed are 0.0; ended" in caught.value.reason
+    end = end_of(small, suite, "hangs", ANY)  # which has no limit of its own address space
+    assert end.status is Status.OOM
+    assert "out of memory: held 0." in end.reason and "allowed are 0.0; ended" in end.reason
 
 
 def test_a_worker_that_cannot_start_says_so(
@@ -234,10 +233,8 @@ def test_a_worker_that_cannot_start_says_so(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setattr("sys.executable", shutil.which("false") or "false")
-    with WorkerProcess(either, CPU) as worker, pytest.raises(WorkerEndedError) as caught:
-        list(worker.request(job(suite, "baseline")))
-    assert (caught.value.status, caught.value.index) == (Status.FAILED, -1)
-    assert caught.value.reason == "ended its process with exit status 1"
+    end = end_of(either, suite, "good")
+    assert (end.status, end.index, end.reason) == (Status.FAILED, -1, "ended its process with exit status 1")
 
 
 def test_memory_is_a_part_of_what_is_free() -> None:
