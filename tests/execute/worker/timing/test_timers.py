@@ -112,32 +112,19 @@ def test_the_host_timer() -> None:
     assert found.call_ns == found.host_ns and 1e7 <= found.call_ns < 1e9 and found.kept == "out!"
 
 
-class FakeRuntime:
-    """A CUDA runtime that may have lines of the L2 set aside."""
-
-    def __init__(self, limit: int, error: int = 0) -> None:
-        self.limit, self.error, self.resets = limit, error, 0
-
-    def cudaDeviceGetLimit(  # noqa: N802 (the name is CUDA's)
-        self, target: Any, which: int
-    ) -> int:
-        assert which == 6
-        ctypes.cast(target, ctypes.POINTER(ctypes.c_size_t))[0] = self.limit
-        return self.error
-
-    def cudaCtxResetPersistingL2Cache(self) -> int:  # noqa: N802
-        self.resets += 1
-        return 0
-
-
 @pytest.mark.parametrize(("limit", "error", "resets"), [(0, 0, 0), (1 << 20, 0, 1), (1 << 20, 100, 0)])
 def test_only_lines_that_may_be_there_are_given_back(
     monkeypatch: pytest.MonkeyPatch, limit: int, error: int, resets: int
 ) -> None:
-    runtime = FakeRuntime(limit, error)
+    def get_limit(target: Any, which: int) -> int:
+        assert which == 6
+        ctypes.cast(target, ctypes.POINTER(ctypes.c_size_t))[0] = limit
+        return error
+
+    runtime = mock.Mock(cudaDeviceGetLimit=get_limit)
     monkeypatch.setattr(timers, "open_runtime", lambda: (runtime, None))
     timers.reset_persisting()
-    assert runtime.resets == resets
+    assert runtime.cudaCtxResetPersistingL2Cache.call_count == resets
 
 
 def test_without_a_runtime_or_its_call_nothing_happens_and_the_reason_is_known(
