@@ -47,9 +47,9 @@ def test_what_is_timed_is_in_an_interpreter_of_its_own(asked: dict[str, str], sh
 def test_what_is_timed_on_a_cpu_shares_nothing(
     context: WorkerContext, device: Device, timed: bool, alone: bool
 ) -> None:
-    launchers = Launchers(MagicMock(), MagicMock())
-    with WorkerProcess(replace(context, launchers=launchers), device, timed=timed):
-        assert [launcher.launch.call_count for launcher in launchers] == [not alone, alone]
+    shared, own = MagicMock(), MagicMock()
+    with WorkerProcess(replace(context, launchers=Launchers(shared, own)), device, timed=timed):
+        assert (shared.launch.called, own.launch.called) == (not alone, alone)
 
 
 def test_an_unknown_way_to_start_workers_is_refused() -> None:
