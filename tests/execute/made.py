@@ -1,19 +1,21 @@
 """What workers are asked and what they answer, made up."""
 
+import mmap
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.protocol import VerifyCase, WorkerConfig
 from pairbench.model.case import make_case
 from pairbench.model.environment import Device
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import EntrySamples, Telemetry, TimedRound
-from pairbench.model.plan import Entry
+from pairbench.model.plan import Entry, ImplementationDescription, PlannedCase
 from pairbench.model.settings import Settings
+from tests.builders import described
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-0")
@@ -25,6 +27,23 @@ def entry(name: str, mode: str = "eager") -> Entry:
 
 
 BASELINE, VARIANT = entry("baseline"), entry("v")
+
+
+def planned(
+    rows: int = 4, names: tuple[str, ...] = ("baseline", "a", "b"), modes: tuple[str, ...] = ("eager",), **more: Any
+) -> PlannedCase:
+    """Return a case of an operator with some implementations, planned in some modes."""
+    implementations = tuple(ImplementationDescription(name=name, needs=(), hash=name) for name in names)
+    entries = tuple(entry(name, mode) for mode in modes for name in names)
+    case = make_case("op", {"rows": rows}, "smoke")
+    return PlannedCase(operator=described(implementations=implementations), case=case, entries=entries, **more)
+
+
+def new_heartbeat() -> Heartbeat:
+    """Return a watch of an hour."""
+    made = Heartbeat(mmap.mmap(-1, SIZE))
+    made.begin_job(3600)
+    return made
 
 
 def declare(variant: Any = lambda x: 1 + x, **changes: Any) -> Operator:
@@ -44,18 +63,17 @@ def job_of(kind: Callable[..., Any], operator: Operator, *names: str, **more: An
     return kind(path=Path("ops.py"), operator=operator.name, case=operator.cases[0], entries=entries, **more)
 
 
+def about(*entries: Entry) -> dict[str, Any]:
+    """Return the fields that every job about some entries of a case has."""
+    case = make_case("op", {"rows": 4}, "smoke")
+    return {"path": Path("ops.py"), "operator": "op", "case": case, "entries": entries}
+
+
 def samples_of(entry: Entry, *call_ns: float, **changes: Any) -> EntrySamples:
     """Return samples of calls that took so long."""
-    made = EntrySamples(
-        entry=entry,
-        position=(0,) * len(call_ns),
-        at_ns=(0,) * len(call_ns),
-        call_ns=call_ns,
-        host_ns=None,
-        device_ns=None,
-        device_timer=None,
-    )
-    return replace(made, **changes)
+    none: dict[str, Any] = dict.fromkeys(("host_ns", "device_ns", "device_timer"))
+    none |= dict.fromkeys(("position", "at_ns"), (0,) * len(call_ns))
+    return EntrySamples(entry=entry, call_ns=call_ns, **(none | changes))
 
 
 def timed_round(*entries: Entry, index: int = 0, blocks: int = 1, **changes: Any) -> TimedRound:
@@ -74,14 +92,8 @@ def timed_round(*entries: Entry, index: int = 0, blocks: int = 1, **changes: Any
 
 def verify_job(suite: Path, *names: str, automatic_impostors: bool = False) -> VerifyCase:
     """Return a job about implementations of the operator `op` of a suite file."""
-    return VerifyCase(
-        path=suite,
-        operator="op",
-        case=make_case("op", {"rows": 4}, "smoke"),
-        entries=tuple(map(entry, names)),
-        automatic_impostors=automatic_impostors,
-        declared_impostors=(),
-    )
+    fields = {**about(*map(entry, names)), "path": suite}
+    return VerifyCase(**fields, automatic_impostors=automatic_impostors, declared_impostors=())
 
 
 def gone(pid: int) -> bool:

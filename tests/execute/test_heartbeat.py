@@ -1,9 +1,7 @@
 import contextlib
 import mmap
 import os
-import tempfile
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,10 +9,8 @@ from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
 
 
 @pytest.fixture
-def memory() -> Iterator[mmap.mmap]:
-    with tempfile.TemporaryFile() as file:
-        file.truncate(SIZE)
-        yield mmap.mmap(file.fileno(), SIZE)
+def memory() -> mmap.mmap:
+    return mmap.mmap(-1, SIZE)
 
 
 def test_a_job_begins_with_the_cases_own_code_and_tells_who_runs_then_and_for_how_long(memory: mmap.mmap) -> None:

@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pairbench.execute.stopping import BlockLatencies, PairedBlocks, Stopping
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
@@ -55,16 +53,11 @@ def test_reasons(blocks: int, elapsed: float, pairs: list[PairedBlocks], reason:
     assert STOPPING.reason(blocks, elapsed, pairs) == reason
 
 
-@given(
-    rounds=st.integers(1, 20),
-    least=st.integers(1, 2000),
-    most=st.integers(1, 20000),
-    seconds=st.floats(0.01, 100),
-)
-def test_samples_are_shared_over_the_rounds(rounds: int, least: int, most: int, seconds: float) -> None:
-    found = Stopping.of(Settings(rounds=rounds, min_samples=least, max_samples=most, case_seconds=seconds))
-    assert found.least * rounds >= least and found.least >= 10
-    assert found.most * rounds >= most and found.seconds == seconds
+@pytest.mark.parametrize(("wanted", "shared"), [(1, 10), (30, 10), (31, 11), (2000, 667)])
+def test_samples_are_shared_over_the_rounds(wanted: int, shared: int) -> None:
+    found = Stopping.of(Settings(rounds=3, min_samples=wanted, max_samples=10 * wanted, case_seconds=0.5))
+    assert (found.least, found.most) == (shared, max(10, -(-10 * wanted // 3)))
+    assert (found.seconds, found.unsure_seconds, found.longest_s) == (0.5, 1.0, 2.5)
 
 
 def test_a_pair_is_that_of_the_device_where_both_have_it() -> None:

@@ -1,7 +1,7 @@
 import json
 import math
 import pickle
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -31,7 +31,7 @@ from pairbench.model.outcome import (
 from pairbench.model.plan import ImplementationDescription
 from pairbench.model.record import KernelCount
 from tests.builders import described
-from tests.execute.made import GPU, entry, samples_of, timed_round
+from tests.execute.made import GPU, about, entry, samples_of, timed_round
 
 ENTRY, OTHER = entry("fast"), entry("other")
 ALL = {name: kind for several in _EXPECTED.values() for name, kind in several.items()}
@@ -43,6 +43,9 @@ OPERATOR = described(
     costs={"op[rows=4]": (1.0, 2.5)},
     claims=(Claim(source="#1", device="a GPU", speedup=(2, 3.5), cases=[{"rows": 4, "size": (3, 1)}]),),
 )
+DISTANCES: dict[str, Any] = {one.name: 0.0 for one in fields(Correctness)} | {"mean_abs_error": None}
+VERSIONS: dict[str, Any] = dict.fromkeys(("driver", "cuda", "cudnn", "triton"))
+VERSIONS |= dict.fromkeys(("torch", "python", "hostname", "cpu"), "x")
 TIMES = tuple(1000.0 + number / 7 for number in range(500))
 MESSAGES = [
     timed_round(ENTRY, blocks=5, telemetry=Telemetry(throttle_reasons=("hot",))),
@@ -62,14 +65,7 @@ MESSAGES = [
         entry=ENTRY,
         status=Status.VERIFIED,
         correctness=Correctness(
-            max_abs_error=math.inf,
-            mean_abs_error=None,
-            rel_l2_error=1e-300,
-            oracle_ratio=0.1 + 0.2,
-            mismatched_fraction=0.0,
-            rtol=0.0,
-            atol=0.0,
-            margin=1.0,
+            **{**DISTANCES, "max_abs_error": math.inf, "rel_l2_error": 1e-300, "oracle_ratio": 0.1 + 0.2}
         ),
     ),
     Profile(
@@ -77,15 +73,8 @@ MESSAGES = [
         launches=Launches(status="exact", kernel_counts=(KernelCount(name="k", count=2, total_ns=3.5),)),
     ),
     Environment(
+        **VERSIONS,
         device=replace(GPU, capability=(9, 0), beside=(replace(GPU, selector="cuda:1"),)),
-        driver=None,
-        cuda=None,
-        cudnn=None,
-        torch="2",
-        triton=None,
-        python="3",
-        hostname="h",
-        cpu="c",
         rest={"a": [1, 2.5, None, {"b": True}]},
     ),
     Breakdown(
@@ -120,27 +109,38 @@ def test_every_answer_to_every_job_can_be_read() -> None:
     assert {Device, EntrySamples, Claim, WorkTotal} <= seen
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
-    message = samples_of(ENTRY, *np.linspace(1, 2, 40), at_ns=(np.int64(3),) * 40)
-    found = decode(encode(message), {"EntrySamples": EntrySamples})
-    assert found.call_ns == tuple(np.linspace(1, 2, 40)) and found.at_ns == (3,) * 40
+(ENVIRONMENT,) = [message for message in MESSAGES if isinstance(message, Environment)]
+LINEAR, FAILED = np.linspace(1, 2, 40), Ended(entry=None, status=Status.FAILED, reason="")
 
 
-def test_what_a_driver_says_in_a_class_of_its_own_is_a_text() -> None:
-    (environment,) = [message for message in MESSAGES if isinstance(message, Environment)]
-    said = replace(environment, rest={"limit": Path("/x"), "clocks": (1, 2)})
-    found = decode(encode(said), ALL)
-    assert found.rest == {"limit": "/x", "clocks": [1, 2]} and found.hash == said.hash
+@pytest.mark.parametrize(
+    ("sent", "come"),
+    [
+        pytest.param(
+            samples_of(ENTRY, *LINEAR, at_ns=(np.int64(3),) * 40),
+            samples_of(ENTRY, *LINEAR.tolist(), at_ns=(3,) * 40),
+            id="NumPy's numbers are numbers",
+        ),
+        pytest.param(
+            replace(ENVIRONMENT, rest={"limit": Path("/x"), "clocks": (1, 2)}),
+            replace(ENVIRONMENT, rest={"limit": "/x", "clocks": [1, 2]}),
+            id="what a driver says in a class of its own is a text",
+        ),
+        pytest.param(
+            replace(FAILED, reason="a\udcffb"),
+            replace(FAILED, reason="a\\udcffb"),
+            id="halves of characters are escapes",
+        ),
+    ],
+)
+def test_what_no_message_can_hold_comes_in_another_form(sent: Any, come: Any) -> None:
+    found = decode(encode(sent), {**ALL, "EntrySamples": EntrySamples})
+    assert found == come and getattr(found, "hash", None) == getattr(sent, "hash", None)
 
 
 def test_what_is_no_data_cannot_be_sent() -> None:
     with pytest.raises(TypeError, match="cannot hold a object"):
         encode(Ended(entry=None, status=Status.OOM, reason=object()))  # type: ignore[arg-type]
-
-
-def test_halves_of_characters_become_escapes() -> None:
-    found = decode(encode(Ended(entry=None, status=Status.OOM, reason="a\udcffb")), ALL)
-    assert found.reason == "a\\udcffb"
 
 
 def written(name: str, fields: Any, numbers: bytes = b"") -> bytes:
@@ -247,9 +247,8 @@ def test_samples_travel_as_bytes_and_not_as_text() -> None:
     assert decode(encoded, ALL) == message
 
 
-ABOUT: dict[str, Any] = {"path": Path("/ops.py"), "operator": "op", "case": OPERATOR.cases[0], "entries": (ENTRY,)}
-VERIFY = VerifyCase(**ABOUT, automatic_impostors=False, declared_impostors=())
-TIME = TimeCase(**ABOUT, round=0, capturable=())
+VERIFY = VerifyCase(**about(ENTRY), automatic_impostors=False, declared_impostors=())
+TIME = TimeCase(**about(ENTRY), round=0, capturable=())
 
 
 def a_round(**changes: Any) -> TimedRound:

@@ -94,13 +94,13 @@ def _all() -> Iterator[_Process]:
 def kill_children(but: Iterable[int]) -> None:
     """Kill the children of this process but for some, and theirs, which become its own as their parents end."""
     kept, own = set(but), os.getpid()
-    _until_none(lambda: {one.pid: one for one in _all() if one.parent == own and one.pid not in kept}, looks=1)
+    _until_none(lambda: {one.pid: one for one in _all() if one.parent == own and one.pid not in kept}, twice=False)
 
 
 def kill_orphans(owner: str) -> None:
     """Kill what has an owner's mark and is no child of the owner or of a process with that mark."""
     # Twice in a row: while this process looks, a parent may end and its child find another.
-    _until_none(lambda: _orphans(owner), looks=2)
+    _until_none(lambda: _orphans(owner), twice=True)
 
 
 def wait_for_end(owner: str) -> None:
@@ -143,14 +143,14 @@ def _mark_of(pid: int) -> str | None:
     return found[len(begin) :].decode(errors="replace") if found else None
 
 
-def _until_none(find: Callable[[], dict[int, _Process]], *, looks: int) -> None:
-    """Kill what is found so many times in a row, until nothing is found: it may have forked meanwhile."""
+def _until_none(find: Callable[[], dict[int, _Process]], *, twice: bool) -> None:
+    """Kill what is found, or is found `twice` in a row, until nothing is found: it may have forked meanwhile."""
     until = time.monotonic() + _LONGEST_S
-    before: list[dict[int, _Process]] = [{}] * (looks - 1)
+    before: dict[int, _Process] = {}
     while (found := find()) and time.monotonic() < until:
         for pid, one in found.items():
-            if all(earlier.get(pid) == one for earlier in before):
+            if not twice or before.get(pid) == one:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-        before = [*before, found][1:] if looks > 1 else []
+        before = found
         time.sleep(_PAUSE_S)

@@ -43,12 +43,11 @@ class PairedBlocks(NamedTuple):
     def of(cls, one: BlockLatencies, other: BlockLatencies, good: NDArray[np.bool_]) -> "PairedBlocks":
         """Pair two entries, numerator first, over the good blocks, by the device latency where both have it, else by the call's."""
         # What the host adds to a call never settles, and waiting for it would use up the time of most cases.
-        if one.device_ns is None or other.device_ns is None:
-            calls = [np.array(item.call_ns, dtype=np.float64)[good] for item in (one, other)]
-            return cls(np.log(calls[0] / calls[1]), None)
-        devices = [np.array(item.device_ns, dtype=np.float64)[good] for item in (one, other)]
-        shorter = min(float(np.median(values)) for values in devices) if good.any() else None
-        return cls(np.log(devices[0] / devices[1]), shorter)
+        on_device = one.device_ns is not None and other.device_ns is not None
+        latencies = (item.device_ns if on_device else item.call_ns for item in (one, other))
+        over, under = (np.array(values, dtype=np.float64)[good] for values in latencies)
+        shorter = min(float(np.median(over)), float(np.median(under))) if on_device and good.any() else None
+        return cls(np.log(over / under), shorter)
 
 
 class Stopping(Value):

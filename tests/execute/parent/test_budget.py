@@ -1,5 +1,5 @@
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 import pytest
@@ -7,33 +7,11 @@ import pytest
 from pairbench.execute.parent.budget import Budget
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.model.outcome import OUT_OF_BUDGET, Status, Verification
-from pairbench.model.plan import PlannedCase
-from tests.execute.made import timed_round
-
-Planned = Callable[..., PlannedCase]
-
-
-class Ahead:
-    """Workers of rounds, which are there after a second."""
-
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self.waited_s = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    @contextlib.contextmanager
-    def round(self) -> Iterator[tuple[None]]:
-        self._session.now += 1
-        self.waited_s += 1
-        yield (None,)
+from tests.execute.made import planned, timed_round
 
 
 class Session:
-    """As much of a session as a budget asks for; a case takes its seconds to verify, in each round, and to profile."""
+    """As much of a session as a budget asks for, and the workers of its rounds, which are there after a second. A case takes its seconds to verify, in each round, and to profile."""
 
     def __init__(self, states: list[CaseState], seconds: dict[str, float]) -> None:
         self.states = states
@@ -46,8 +24,20 @@ class Session:
         self.now += self.seconds[state.planned.case.key]
         self.done.append((stage, state.planned.case.key))
 
-    def round_workers(self, rounds: int) -> Ahead:
-        return Ahead(self)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def round_workers(self, rounds: int) -> Self:
+        self.waited_s = 0
+        return self
+
+    @contextlib.contextmanager
+    def round(self) -> Iterator[tuple[None]]:
+        self.now += 1
+        self.waited_s += 1
+        yield (None,)
 
     def verify(self, take: Any, verified: Any) -> None:
         while (state := take()) is not None:
@@ -56,7 +46,7 @@ class Session:
                 state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED)
             verified(state, self.seconds[state.planned.case.key])
 
-    def time(self, rounds: int, ahead: Ahead, among: Any) -> None:
+    def time(self, rounds: int, ahead: Self, among: Any) -> None:
         for index in range(rounds):
             with ahead.round() as (workers,):
                 self.time_round(list(among), workers, index, "")
@@ -75,43 +65,36 @@ class Session:
         return [state for state in (self.states if among is None else among) if state.timed()]
 
 
-@pytest.fixture
-def spend(planned: Planned) -> Callable[..., tuple[Session, list[int], set[int]]]:
+def spend(
+    budget_s: float, seconds: list[float], widths: dict[int, float] | None = None
+) -> tuple[Session, list[int], set[int]]:
     """Spend a budget on cases of so many seconds: returns the session, the rounds of each case, and what was left out."""
-
-    def run(
-        budget_s: float, seconds: list[float], widths: dict[int, float] | None = None
-    ) -> tuple[Session, list[int], set[int]]:
-        states = [CaseState(planned=planned(rows=index)) for index in range(len(seconds))]
-        keys = [state.planned.case.key for state in states]
-        session = Session(states, dict(zip(keys, seconds, strict=True)))
-        by_key = {keys[index]: width for index, width in (widths or {}).items()}
-        budget = Budget(
-            deadline=budget_s,
-            seconds=budget_s,
-            rounds=3,
-            case_seconds=1.0,
-            width=lambda state: by_key.get(state.planned.case.key),
-            target=0.005,
-            clock=lambda: session.now,
-            start_s=3.0,
-        )
-        budget(session)  # type: ignore[arg-type]
-        left = {
-            index for index, state in enumerate(states) if any(end[1] == OUT_OF_BUDGET for end in state.ended.values())
-        }
-        return session, [len(state.rounds) for state in states], left
-
-    return run
+    states = [CaseState(planned=planned(rows=index)) for index in range(len(seconds))]
+    keys = [state.planned.case.key for state in states]
+    session = Session(states, dict(zip(keys, seconds, strict=True)))
+    by_key = {keys[index]: width for index, width in (widths or {}).items()}
+    budget = Budget(
+        deadline=budget_s,
+        seconds=budget_s,
+        rounds=3,
+        case_seconds=1.0,
+        width=lambda state: by_key.get(state.planned.case.key),
+        target=0.005,
+        clock=lambda: session.now,
+        start_s=3.0,
+    )
+    budget(session)  # type: ignore[arg-type]
+    left = {index for index, state in enumerate(states) if any(end[1] == OUT_OF_BUDGET for end in state.ended.values())}
+    return session, [len(state.rounds) for state in states], left
 
 
-def test_all_fit(spend: Any) -> None:
+def test_all_fit() -> None:
     session, rounds, left = spend(1000, [1.0] * 5)
     assert rounds == [3] * 5 and not left
     assert session.now < 50, "nothing is imprecise, so nothing is spent on further rounds"
 
 
-def test_whole_cases_in_their_order_as_far_as_they_fit(spend: Any) -> None:
+def test_whole_cases_in_their_order_as_far_as_they_fit() -> None:
     session, rounds, left = spend(100, [1.0] * 50)
     done = rounds.count(3)
     assert rounds == [3] * done + [0] * (50 - done) and left == set(range(done, 50))
@@ -121,18 +104,18 @@ def test_whole_cases_in_their_order_as_far_as_they_fit(spend: Any) -> None:
 
 
 @pytest.mark.parametrize(("budget_s", "case_s"), [(10, 60.0), (0.5, 1.0)])
-def test_one_case_is_done_whatever_it_takes(spend: Any, budget_s: float, case_s: float) -> None:
+def test_one_case_is_done_whatever_it_takes(budget_s: float, case_s: float) -> None:
     assert spend(budget_s, [case_s, 1.0])[1:] == ([3, 0], {1})
 
 
-def test_a_case_that_is_too_much_for_what_is_left_waits(spend: Any) -> None:
+def test_a_case_that_is_too_much_for_what_is_left_waits() -> None:
     """It was verified, which tells what the rest of it would take; cheaper ones behind it have their turn."""
     session, rounds, left = spend(100, [1.0, 1.0, 40.0, 1.0, 1.0])
     assert rounds[:3] == [3, 3, 0] and 2 in left
     assert session.now <= 100
 
 
-def test_what_is_left_goes_to_the_widest(spend: Any) -> None:
+def test_what_is_left_goes_to_the_widest() -> None:
     session, rounds, left = spend(60, [1.0] * 4, {0: 0.001, 1: 0.02, 2: 0.3, 3: 0.01})
     assert not left and rounds[0] == rounds[1] == rounds[3] == 3 and rounds[2] > 10
     assert 50 <= session.now <= 60

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,9 +6,8 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.protocol import Ended, TimeCase, VerifyCase
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry, PlannedCase
-from tests.execute.made import entry, timed_round
+from tests.execute.made import about, entry, planned, timed_round
 
-Planned = Callable[..., PlannedCase]
 BASELINE, A, B = map(entry, ("baseline", "a", "b"))
 
 
@@ -18,8 +16,8 @@ def verified(entry: Entry, **more: Any) -> Verification:
 
 
 def job(state: CaseState, **changes: Any) -> Any:
-    about: dict[str, Any] = {"path": None, "operator": "op", "case": state.planned.case, "entries": state.unverified()}
-    return VerifyCase(**{**about, "automatic_impostors": True, "declared_impostors": (), **changes})
+    fields = about(*state.unverified()) | {"automatic_impostors": True, "declared_impostors": ()}
+    return VerifyCase(**(fields | changes))
 
 
 def state_of(planned: PlannedCase, *entries: Entry, **more: Any) -> CaseState:
@@ -34,7 +32,7 @@ def nothing(marker: str) -> str | None:
     return None
 
 
-def test_a_refuted_entry_keeps_what_was_found_and_its_first_end(planned: Planned) -> None:
+def test_a_refuted_entry_keeps_what_was_found_and_its_first_end() -> None:
     state = state_of(planned(untimed={A: "interpreted"}))
     state.take(Verification(entry=A, status=Status.MISMATCHED, reason="wrong"), job(state), nothing)
     state.end(A, Status.FAILED, "second")
@@ -42,32 +40,28 @@ def test_a_refuted_entry_keeps_what_was_found_and_its_first_end(planned: Planned
     found = state.outcome(A)
     assert (found.status, found.reason) == (Status.MISMATCHED, "wrong") and found.verification is not None
     assert A not in state.unverified() and A not in state.timed()
-
-
-def test_what_was_verified_and_ends_later_has_both(planned: Planned) -> None:
     state = state_of(planned(), A)
     state.take(timed_round(A), job(state), nothing)
     state.take(Ended(entry=A, status=Status.MISMATCHED, reason="later"), job(state), nothing)
     found = state.outcome(A)
-    assert found.status is Status.MISMATCHED and found.verification is not None and found.rounds == ()
+    assert found.status is Status.MISMATCHED and found.verification is not None and found.rounds == (), "it has both"
 
 
-def test_an_end_of_the_case_ends_every_entry_of_the_job(planned: Planned) -> None:
+def test_an_end_of_the_case_ends_every_entry_of_the_job() -> None:
     state = state_of(planned(), A)
-    about: dict[str, Any] = {"path": None, "operator": "op", "case": state.planned.case, "entries": (A, B)}
-    timing = TimeCase(**about, round=0, capturable=())
+    timing = TimeCase(**about(A, B), round=0, capturable=())
     state.take(Ended(entry=None, status=Status.FAILED, reason="inputs() failed"), timing, nothing)
     assert state.ended == {A: (Status.FAILED, "inputs() failed"), B: (Status.FAILED, "inputs() failed")}
 
 
-def test_a_device_side_assertion_is_told_in_the_devices_words(planned: Planned) -> None:
+def test_a_device_side_assertion_is_told_in_the_devices_words() -> None:
     state = CaseState(planned=planned())
     end = Ended(entry=A, status=Status.FAILED, reason="RuntimeError: CUDA error: device-side assert triggered")
     state.take(end, job(state), lambda marker: "index.cu:93: Assertion `index out of bounds` failed.")
     assert state.ended[A][1].endswith("triggered [index.cu:93: Assertion `index out of bounds` failed.]")
 
 
-def test_skipped_and_untimed_entries_come_with_the_plan(planned: Planned) -> None:
+def test_skipped_and_untimed_entries_come_with_the_plan() -> None:
     case = planned(skipped={A: "needs a GPU"}, untimed={B: "interpreted"})
     assert CaseState(planned=case).unverified() == (BASELINE, B)
     state = state_of(case, BASELINE, B)
@@ -86,9 +80,7 @@ def test_skipped_and_untimed_entries_come_with_the_plan(planned: Planned) -> Non
         pytest.param({A: Status.SKIPPED, B: Status.SKIPPED}, (BASELINE,), id="all skipped"),
     ],
 )
-def test_a_baseline_is_not_timed_where_no_variant_is_right(
-    planned: Planned, ends: dict[Entry, Status], timed: tuple[Entry, ...]
-) -> None:
+def test_a_baseline_is_not_timed_where_no_variant_is_right(ends: dict[Entry, Status], timed: tuple[Entry, ...]) -> None:
     state = state_of(planned(), *(one for one in (BASELINE, A, B) if one not in ends))
     for one, status in ends.items():
         state.end(one, status, "why")
@@ -108,9 +100,7 @@ def test_a_baseline_is_not_timed_where_no_variant_is_right(
         (None, 0, 0, Status.VERIFIED, None),  # nothing was to be timed
     ],
 )
-def test_an_interrupted_case(
-    planned: Planned, note: str | None, rounds: int, done: int, status: Status, words: str | None
-) -> None:
+def test_an_interrupted_case(note: str | None, rounds: int, done: int, status: Status, words: str | None) -> None:
     state = state_of(planned(), BASELINE, A, reason=note)
     for index in range(done):
         state.take(timed_round(BASELINE, A, index=index), job(state), nothing)
@@ -119,7 +109,7 @@ def test_an_interrupted_case(
     assert state.outcome(B).status is Status.SKIPPED
 
 
-def test_a_case_that_fails_with_impostors_left_closes_them(planned: Planned) -> None:
+def test_a_case_that_fails_with_impostors_left_closes_them() -> None:
     state = state_of(planned(), BASELINE, A, B)
     found = ImpostorResult(impostor="zeros", declared=False, rejected=True, reason="")
     state.take(found, job(state), nothing)
@@ -130,6 +120,6 @@ def test_a_case_that_fails_with_impostors_left_closes_them(planned: Planned) -> 
 
 
 @pytest.mark.parametrize("index", [-2, 3, 1 << 40])
-def test_a_heartbeat_that_names_nobody_blames_the_case(planned: Planned, index: int) -> None:
+def test_a_heartbeat_that_names_nobody_blames_the_case(index: int) -> None:
     state = CaseState(planned=planned())
     assert state.blame(index, Status.FAILED, "crashed", job(state)) == (BASELINE, A, B)

@@ -1,5 +1,6 @@
 import itertools
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,11 +26,10 @@ from pairbench.model.outcome import (
     Status,
     Verification,
 )
-from pairbench.model.plan import Entry, Plan, PlannedCase
+from pairbench.model.plan import Entry, Plan
 from pairbench.model.settings import Settings
-from tests.execute.made import GPU, FakeWorkers, timed_round
+from tests.execute.made import GPU, FakeWorkers, planned, timed_round
 
-Planned = Callable[..., PlannedCase]
 Fates = dict[tuple[str, str, str], str]
 
 
@@ -74,9 +74,20 @@ class FakeWorker:
     def _answer(self, job: Any) -> Iterator[Any]:
         match job:
             case protocol.OpenCase():
-                yield from self._opened(job)
+                self._open, self._blocks = job, 0
+                ended = yield from self._ends("open", job.entries)
+                if not ended and not self._fate("opens"):
+                    yield protocol.Opened(lead_in=(7 if self._side == "old" else 3,) * len(job.entries))
             case protocol.TakeBlock():
-                yield from self._turn(job)
+                assert self._open is not None and len(job.lead_in) == len(self._open.entries)
+                self._blocks += 1
+                if self._blocks <= 5 or not (yield from self._ends("turn", self._open.entries)):
+                    yield protocol.TakenBlock(
+                        call_ns=(100.0 + self._blocks % 2,) * len(job.lead_in),
+                        device_ns=(None,) * len(job.lead_in),
+                        throttled=2 if self._fate("throttles") == str(self._blocks) else 0,
+                        rested_s=self._blocks * float(self._fate("rests") or 0),
+                    )
             case protocol.CloseCase():
                 assert self._open is not None
                 yield from self._ends("close", self._open.entries)
@@ -115,45 +126,21 @@ class FakeWorker:
                     raise WorkerEndedError(index, Status.FAILED, "crashed")
         return ended
 
-    def _opened(self, job: protocol.OpenCase) -> Iterator[Any]:
-        self._open, self._blocks = job, 0
-        ended = yield from self._ends("open", job.entries)
-        if not ended and not self._fate("opens"):
-            yield protocol.Opened(lead_in=tuple(7 if self._side == "old" else 3 for _ in job.entries))
 
-    def _turn(self, job: protocol.TakeBlock) -> Iterator[Any]:
-        assert self._open is not None and len(job.lead_in) == len(self._open.entries)
-        self._blocks += 1
-        if self._blocks > 5 and (yield from self._ends("turn", self._open.entries)):
-            return
-        throttled = 2 if self._fate("throttles") == str(self._blocks) else 0
-        call_ns = tuple(100.0 + self._blocks % 2 for _ in self._open.entries)
-        rested_s = self._blocks * float(self._fate("rests") or 0)
-        device_ns = (None,) * len(call_ns)
-        yield protocol.TakenBlock(call_ns=call_ns, device_ns=device_ns, throttled=throttled, rested_s=rested_s)
-
-
-Run = Callable[..., tuple[Interleaving, Log]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Run:
+def run(fates: Fates | None = None, old: Any = None, new: Any = None, again: bool = False) -> tuple[Interleaving, Log]:
     """Go through all stages with some cases on either side, and some fates."""
+    log = Log()
 
-    def go(
-        fates: Fates | None = None, old: Any = None, new: Any = None, again: bool = False
-    ) -> tuple[Interleaving, Log]:
-        log = Log()
+    def workers(site: Any, device: Device, **_: Any) -> FakeWorkers:
+        return FakeWorkers(lambda: FakeWorker(site.name, fates or {}, log))
 
-        def workers(site: Any, device: Device, **_: Any) -> FakeWorkers:
-            return FakeWorkers(lambda: FakeWorker(site.name, fates or {}, log))
-
-        monkeypatch.setattr(module, "Workers", workers)
-        monkeypatch.setattr(session_module, "Workers", workers)
-        plans = (Plan(cases=tuple(old or [planned()])), Plan(cases=tuple(new or [planned()])))
-        settings = Settings(rounds=2, min_samples=20, max_samples=100)
-        sites: Any = tuple(SimpleNamespace(name=name, settings=settings) for name in ("old", "new"))
-        made = Interleaving(sites, GPU, plans, MagicMock(), tmp_path)
+    plans = (Plan(cases=tuple(old or [planned()])), Plan(cases=tuple(new or [planned()])))
+    settings = Settings(rounds=2, min_samples=20, max_samples=100)
+    sites: Any = tuple(SimpleNamespace(name=name, settings=settings) for name in ("old", "new"))
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as scratch:
+        patch.setattr(module, "Workers", workers)
+        patch.setattr(session_module, "Workers", workers)
+        made = Interleaving(sites, GPU, plans, MagicMock(), Path(scratch))
         with made.ahead(2) as ahead:
             made.prepare()
             made.time(2, made.twins, ahead)
@@ -161,9 +148,8 @@ def run(monkeypatch: pytest.MonkeyPatch, planned: Planned, tmp_path: Path) -> Ru
         if again:
             with made.ahead(2) as ahead:
                 made.time(2, made.twins, ahead, first=2)
-        return made, log
-
-    return go
+        assert not list(Path(scratch).iterdir()), "outputs are gone once they were compared"
+    return made, log
 
 
 def statuses(made: Interleaving, side: int) -> dict[str, str]:
@@ -174,7 +160,7 @@ def statuses(made: Interleaving, side: int) -> dict[str, str]:
     }
 
 
-def test_sides_take_turns_block_by_block_in_random_order_with_the_same_blocks_and_lead_ins(run: Run) -> None:
+def test_sides_take_turns_block_by_block_in_random_order_with_the_same_blocks_and_lead_ins() -> None:
     made, log = run(again=True)
     assert statuses(made, 0) == statuses(made, 1) == dict.fromkeys(("baseline", "a", "b"), "measured")
     turns = [side for side, _ in log.of(protocol.TakeBlock)]
@@ -190,7 +176,7 @@ def test_sides_take_turns_block_by_block_in_random_order_with_the_same_blocks_an
             assert len(before.throttled) == len(now.throttled) == len(before.entries[0].call_ns) >= 10
 
 
-def test_a_block_in_which_either_side_throttled_counts_for_neither(run: Run) -> None:
+def test_a_block_in_which_either_side_throttled_counts_for_neither() -> None:
     made, _ = run({("new", "throttles", ""): "4"})
     for state in made.twins[0].states:
         for timed in state.rounds:
@@ -200,7 +186,7 @@ def test_a_block_in_which_either_side_throttled_counts_for_neither(run: Run) -> 
 
 @pytest.mark.parametrize(("rested_s", "reason"), [("0", TIME_CAP), ("1", PRECISE)])
 def test_rests_of_either_side_are_not_of_the_case_s_time(
-    run: Run, monkeypatch: pytest.MonkeyPatch, rested_s: str, reason: str
+    monkeypatch: pytest.MonkeyPatch, rested_s: str, reason: str
 ) -> None:
     """Each look at the clock finds it a second later, as long as the side that rests has rested."""
     seconds = itertools.count()
@@ -213,7 +199,7 @@ def test_rests_of_either_side_are_not_of_the_case_s_time(
 @pytest.mark.parametrize("fate", ["raises", "crashes"])
 @pytest.mark.parametrize("stage", ["verify", "open", "turn"])
 @pytest.mark.parametrize("side", ["old", "new"])
-def test_what_ends_on_one_side_costs_only_itself(run: Run, stage: str, side: str, fate: str) -> None:
+def test_what_ends_on_one_side_costs_only_itself(stage: str, side: str, fate: str) -> None:
     made, log = run({(side, stage, "a"): fate})
     place = ("old", "new").index(side)
     assert statuses(made, place) == {"baseline": "measured", "a": "failed", "b": "measured"}
@@ -225,18 +211,18 @@ def test_what_ends_on_one_side_costs_only_itself(run: Run, stage: str, side: str
     assert {len(job.entries) for _, job in log.of(protocol.OpenCase)} <= {2, 3}
 
 
-def test_what_is_wrong_on_fresh_inputs_ends_and_the_others_round_stays(run: Run) -> None:
+def test_what_is_wrong_on_fresh_inputs_ends_and_the_others_round_stays() -> None:
     made, _ = run({("new", "close", "a"): "raises"})
     assert statuses(made, 1) == {"baseline": "measured", "a": "failed", "b": "measured"}
     assert [len(state.rounds) for state in made.twins[0].states] == [2, 2]
 
 
-def test_a_worker_that_says_nothing_is_our_fault(run: Run) -> None:
+def test_a_worker_that_says_nothing_is_our_fault() -> None:
     with pytest.raises(PairbenchError, match="named no reason"):
         run({("new", "opens", ""): "not"})
 
 
-def test_outputs_are_compared_and_what_contradicts_is_not_timed(run: Run) -> None:
+def test_outputs_are_compared_and_what_contradicts_is_not_timed() -> None:
     made, log = run(
         {("new", "outputs", "a"): "other", ("new", "outputs", "b"): "other", ("new", "compare", "a"): "different"}
     )
@@ -246,21 +232,20 @@ def test_outputs_are_compared_and_what_contradicts_is_not_timed(run: Run) -> Non
     assert [side for side, _ in log.of(protocol.SaveOutputs)] == ["old", "old"]
 
 
-def test_outputs_of_other_inputs_say_nothing(run: Run, tmp_path: Path) -> None:
+def test_outputs_of_other_inputs_say_nothing() -> None:
     made, log = run({("new", "inputs", ""): "others"})
     assert {compared.agreement for compared in made.twins[0].outputs.values()} == {Agreement.UNKNOWN}
     assert not log.of(protocol.SaveOutputs)
 
 
-def test_a_full_disk_is_no_fault_of_the_implementation(run: Run, tmp_path: Path) -> None:
+def test_a_full_disk_is_no_fault_of_the_implementation() -> None:
     made, _ = run({("new", "outputs", "a"): "other", ("old", "save", "a"): "full"})
     compared = next(item for entry, item in made.twins[0].outputs.items() if entry.implementation == "a")
     assert compared.agreement is Agreement.UNKNOWN and "No space left" in (compared.reason or "")
     assert statuses(made, 0)["a"] == statuses(made, 1)["a"] == "measured"
-    assert not list(tmp_path.iterdir())
 
 
-def test_only_cases_of_both_sides_with_one_definition_are_paired(run: Run, planned: Planned) -> None:
+def test_only_cases_of_both_sides_with_one_definition_are_paired() -> None:
     other = planned(rows=9)
     changed = replace(other, operator=replace(other.operator, definition_hash="e"))
     made, log = run(None, [planned(), planned(rows=5), other], [planned(), planned(rows=6), changed])
@@ -272,7 +257,7 @@ def test_only_cases_of_both_sides_with_one_definition_are_paired(run: Run, plann
     assert {job.case.key for _, job in log.of(protocol.ProfileCase)} == {"op[rows=4]"}
 
 
-def test_a_variant_of_one_side_is_not_timed(run: Run, planned: Planned) -> None:
+def test_a_variant_of_one_side_is_not_timed() -> None:
     made, log = run(None, [planned(names=("baseline", "a"))], [planned(names=("baseline", "a", "b"))])
     assert {tuple(e.implementation for e in job.entries) for _, job in log.of(protocol.OpenCase)} == {("baseline", "a")}
     assert statuses(made, 1)["b"] == "verified"

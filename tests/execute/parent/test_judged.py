@@ -3,7 +3,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,17 +14,11 @@ from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.judged import ClocksDisagreeError, OutsideClock, judged_results
 from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.wire import NoMessageError
-from pairbench.model.case import Case
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry
-from tests.execute.made import BASELINE, VARIANT, samples_of, timed_round
+from tests.execute.made import BASELINE, VARIANT, about, samples_of, timed_round
 
-ABOUT: dict[str, Any] = {
-    "path": Path("ops.py"),
-    "operator": "op",
-    "case": Case(operator="op", axes=(), tier="smoke"),
-    "entries": (BASELINE, VARIANT),
-}
+ABOUT = about(BASELINE, VARIANT)
 VERIFY = protocol.VerifyCase(**ABOUT, automatic_impostors=False, declared_impostors=("wrong",), outside=True)
 TIME = protocol.TimeCase(**ABOUT, round=0, capturable=(), outside=True)
 
@@ -142,12 +135,6 @@ def test_an_impostor_is_rejected_by_the_judge() -> None:
     assert found.rejected and found.reason == "output differs"
 
 
-def test_where_the_baseline_is_wrong_nobody_else_is_asked() -> None:
-    ended = protocol.Ended(entry=BASELINE, status=Status.MISMATCHED, reason="the baseline is wrong")
-    worker = Process(lambda _: pytest.fail("it is not"))
-    assert results(worker, verdicts(held=(ended,)), VERIFY) == [ended]
-
-
 def test_other_inputs_in_another_process_are_the_suite_s_fault() -> None:
     others = protocol.Judged(mismatch="inputs() makes others")
     judge = Process(lambda job: iter([others] if isinstance(job, protocol.CompareInputs) else []))
@@ -191,10 +178,16 @@ def test_a_case_for_which_the_judge_has_no_room_is_judged_by_its_worker(job: Any
     assert results(worker, says(protocol.TooLarge()), job) == [replace(job, outside=False), said]
 
 
-def test_a_case_for_which_the_judge_has_no_room_beside_other_workers_is_left_for_later() -> None:
+BASELINE_IS_WRONG = protocol.Ended(entry=BASELINE, status=Status.MISMATCHED, reason="the baseline is wrong")
+NO_ROOM = protocol.Ended(entry=None, status=Status.OOM, reason="out of memory beside other workers")
+
+
+@pytest.mark.parametrize(("said", "ended"), [(BASELINE_IS_WRONG, BASELINE_IS_WRONG), (protocol.TooLarge(), NO_ROOM)])
+def test_where_the_baseline_is_wrong_or_the_judge_has_no_room_beside_other_workers_nobody_else_is_asked(
+    said: Any, ended: protocol.Ended
+) -> None:
     worker = Process(lambda _: pytest.fail("it is not asked"))
-    (ended,) = results(worker, says(protocol.TooLarge()), replace(VERIFY, beside=True))
-    assert (ended.entry, ended.status) == (None, Status.OOM)
+    assert results(worker, says(said), replace(VERIFY, beside=True)) == [ended]
 
 
 @pytest.mark.parametrize(
@@ -306,10 +299,10 @@ BASELINE_US, OVERHEAD_US = 400, 20
 class Worker:
     """Times two entries in blocks, with a clock and samples that may be false, and tells a parent that may be late."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: OutsideClock) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.us = 1.0
         """Time that has passed, by which the parent's clock goes too."""
-        self._clock = clock
+        self.clock = OutsideClock()
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.us / 1e6))
 
     def time(
@@ -334,11 +327,11 @@ class Worker:
             delay = late()
             if ask:  # it waits
                 self.us += delay
-                self._clock.take(told, self.us / 1e6)
+                self.clock.take(told, self.us / 1e6)
                 self.us += delay
                 since = now()
             else:
-                self._clock.take(told, (self.us + delay) / 1e6)
+                self.clock.take(told, (self.us + delay) / 1e6)
 
         tell(True)
         call_ns, turn_ns = list[float](), list[int]()
@@ -363,26 +356,23 @@ class Worker:
         if asks:
             tell(False)
 
+    def check(self, *, plain: bool = True) -> list[tuple[float, ...]]:
+        """Check what was told, and return the latencies of each entry."""
+        told = self.clock.with_samples(timed_case())
+        self.clock.check_clock()
+        self.clock.check_calls(told, plain=plain)
+        return [entry.call_ns for entry in told.entries]
+
 
 @pytest.fixture
-def clock() -> OutsideClock:
-    return OutsideClock()
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    return Worker(monkeypatch)
 
 
-@pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch, clock: OutsideClock) -> Worker:
-    return Worker(monkeypatch, clock)
-
-
-def check(clock: OutsideClock, *, plain: bool = True) -> None:
-    clock.check_clock()
-    clock.check_calls(clock.with_samples(timed_case()), plain=plain)
-
-
-def test_an_honest_worker_is_believed_however_late_its_messages_are(worker: Worker, clock: OutsideClock) -> None:
+def test_an_honest_worker_is_believed_however_late_its_messages_are(worker: Worker) -> None:
     draw = random.Random(0)
     worker.time(late=lambda: draw.choice([50, 100, 300_000]))
-    check(clock)
+    worker.check()
 
 
 PASSED = "have passed while it says that"
@@ -399,28 +389,26 @@ PASSED = "have passed while it says that"
     ],
 )
 def test_clocks_and_samples_that_lie_are_found(
-    worker: Worker, clock: OutsideClock, lies: dict[str, float], late_us: float, words: str
+    worker: Worker, lies: dict[str, float], late_us: float, words: str
 ) -> None:
     delays = itertools.cycle([0.0, 0.0, 0.0, late_us])
     worker.time(**lies, late=lambda: next(delays))  # type: ignore[arg-type]
     with pytest.raises(ClocksDisagreeError, match=words):
-        check(clock)
+        worker.check()
 
 
-def test_where_a_state_is_put_back_nobody_knows_how_long_a_turn_may_be(worker: Worker, clock: OutsideClock) -> None:
+def test_where_a_state_is_put_back_nobody_knows_how_long_a_turn_may_be(worker: Worker) -> None:
     worker.time(variant_us=2000, said=0.25)
-    check(clock, plain=False)
+    worker.check(plain=False)
 
 
-def test_who_does_not_say_when_it_had_an_answer_is_not_believed(worker: Worker, clock: OutsideClock) -> None:
+def test_who_does_not_say_when_it_had_an_answer_is_not_believed(worker: Worker) -> None:
     worker.time(asks=False)
     with pytest.raises(NoMessageError):
-        check(clock)
+        worker.check()
 
 
-def test_a_worker_that_begins_anew_is_judged_by_its_newest_samples(worker: Worker, clock: OutsideClock) -> None:
+def test_a_worker_that_begins_anew_is_judged_by_its_newest_samples(worker: Worker) -> None:
     worker.time(hidden=0.5, blocks=30)
     worker.time()
-    check(clock)
-    told = [entry.call_ns for entry in clock.with_samples(timed_case()).entries]
-    assert told == [(BASELINE_US * 1e3,) * 120, (200e3,) * 120]
+    assert worker.check() == [(BASELINE_US * 1e3,) * 120, (200e3,) * 120]

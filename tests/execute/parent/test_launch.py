@@ -1,8 +1,5 @@
-import socket
-from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -23,24 +20,12 @@ BESIDE = replace(GPU, selector="cuda:1", uuid="GPU-1")
 def test_threads_yield_where_others_are_at_work_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, yielding: bool, users: str | None, policy: str | None
 ) -> None:
-    started: list[str | None] = []
-
-    class Process:
-        def wait(self, timeout: float | None = None) -> int:
-            return 0
-
-        def kill(self) -> None: ...
-
-    def start(environment: Mapping[str, str], preload: Preload) -> Any:
-        started.append(environment.get("OMP_WAIT_POLICY"))
-        ours, theirs = socket.socketpair()
-        theirs.close()
-        return ours, Process()
-
+    start = MagicMock(return_value=(MagicMock(), MagicMock()))
     monkeypatch.setattr(launch, "start_server", start)
     with open_launchers({}, yielding=yielding) as launchers:
         launchers.shared.prepare({"OMP_WAIT_POLICY": users} if users else {}, Preload.MEASUREMENT)
-    assert started == [policy]
+    start.assert_called_once()
+    assert start.call_args.args[0].get("OMP_WAIT_POLICY") == policy
 
 
 @pytest.mark.parametrize(
@@ -62,19 +47,9 @@ def test_what_is_timed_is_in_an_interpreter_of_its_own(asked: dict[str, str], sh
 def test_what_is_timed_on_a_cpu_shares_nothing(
     context: WorkerContext, device: Device, timed: bool, alone: bool
 ) -> None:
-    started: list[str] = []
-
-    class Launcher(FreshInterpreters):
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def launch(self, environment: Any, **files: int) -> Any:
-            started.append(self.name)
-            return SimpleNamespace(pid=None, kill=lambda: None, wait=lambda: 0, ended=lambda: False)
-
-    launchers = Launchers(Launcher("shared"), Launcher("alone"))
-    with WorkerProcess(replace(context, launchers=launchers), device, timed=timed):
-        assert started == ["alone" if alone else "shared"]
+    shared, own = MagicMock(), MagicMock()
+    with WorkerProcess(replace(context, launchers=Launchers(shared, own)), device, timed=timed):
+        assert (shared.launch.called, own.launch.called) == (not alone, alone)
 
 
 def test_an_unknown_way_to_start_workers_is_refused() -> None:

@@ -3,6 +3,8 @@ import json
 import os
 import shutil
 import signal
+import socket
+import struct
 import threading
 import time
 import tracemalloc
@@ -16,6 +18,8 @@ from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent import pool
 from pairbench.execute.parent.launch import ForkServers, Launchers
 from pairbench.execute.parent.pool import (
+    ANY,
+    Line,
     WorkerContext,
     WorkerEndedError,
     WorkerLog,
@@ -35,7 +39,7 @@ job = functools.partial(verify_job, automatic_impostors=True)
 GPU = Device(selector="cuda:1", kind="cuda", name="a GPU", uuid="GPU-1")
 
 SUITE = """
-import json, os, signal, subprocess, sys, time
+import ctypes, json, os, pickle, signal, struct, subprocess, sys, time
 from pathlib import Path
 from pairbench import Operator, grid
 
@@ -65,12 +69,68 @@ def shouts(x):
     sys.stderr.flush()
     os._exit(7)
 
+def line():
+    found, *_ = [int(one) for one in os.listdir("/proc/self/fd") if Path(f"/proc/self/fd/{one}").is_symlink()
+                and os.readlink(f"/proc/self/fd/{one}").startswith("socket:")]
+    return found
+
+def tell(content):
+    os.set_blocking(line(), True)
+    while content:
+        content = content[os.write(line(), content):]
+
+class Bomb:
+    def __reduce__(self):
+        return os.system, (f"touch {Path(__file__).with_name('executed')}",)
+
+def crafted(x):
+    content = pickle.dumps(Bomb())
+    tell(struct.pack("!i", len(content)) + content)
+    time.sleep(60)
+
+def endless(x):
+    Path(__file__).with_name("written").touch()
+    tell(struct.pack("!4sIQ", b"pair", 1 << 25, 1 << 28))
+    while True:
+        tell(b"\\0" * 65536)
+
+def forks_and_crashes(x):
+    if ctypes.CDLL(None).fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.abort()
+
+def goes_on_twice(x):
+    if os.fork() == 0:
+        return x * 3
+    os.abort()
+
+def interrupts_later(x):
+    os.system(f"(sleep 0.3; kill -INT {os.getpid()}) &")
+    return x + x
+
+def slow(x):
+    time.sleep(0.3)
+    return x + x
+
+def says(name):
+    content = b'["%s", {}]' % name
+    tell(struct.pack("!4sIQ", b"pair", len(content), 0) + content)
+    time.sleep(60)
+
+def answers_something_else(x):
+    says(b"Environment")
+
+def is_done(x):
+    says(b"Done")
+
 # What it sees of the process that it is loaded in.
 Path(__file__).with_name(f"{os.getpid()}.json").write_text(json.dumps(
     {"parent": os.getppid(), "leads": os.getsid(0) == os.getpid(), "folder": os.getcwd(), "environment": dict(os.environ)}
 ))
-op = Operator("op", baseline=baseline, variants={"good": baseline, "gives_up": gives_up, "hangs": hangs,
-    "killed": killed, "aborts": aborts, "shouts": shouts},
+op = Operator("op", baseline=baseline, variants={"good": baseline, **{one.__name__: one for one in (
+    gives_up, hangs, killed, aborts, shouts, crafted, endless, forks_and_crashes, goes_on_twice, answers_something_else,
+    is_done, interrupts_later, slow)}},
     inputs=lambda make, rows: {"x": make.normal(rows)}, cases=grid(rows=[4]))
 """
 
@@ -90,7 +150,15 @@ def either(request: pytest.FixtureRequest, context: WorkerContext, forking: Work
 
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 0.1)
+    monkeypatch.setattr("pairbench.execute.parent.pool._GRACE_S", 1.0)
+
+
+def end_of(context: WorkerContext, suite: Path, name: str, device: Device = CPU) -> WorkerEndedError:
+    with WorkerProcess(context, device) as worker:
+        with pytest.raises(WorkerEndedError) as caught:
+            list(worker.request(job(suite, "baseline", name, "good")))
+        assert not worker.alive
+        return caught.value
 
 
 def test_a_worker_serves_one_job_after_the_other_until_it_ends(
@@ -138,12 +206,8 @@ def test_bytecode_is_shared_by_a_run_s_workers_where_torch_has_none(
 def test_an_end_has_a_culprit_and_a_reason(
     forking: WorkerContext, context: WorkerContext, suite: Path, name: str, status: Status, words: str
 ) -> None:
-    with WorkerProcess(replace(forking, settings=context.settings), CPU) as worker:
-        with pytest.raises(WorkerEndedError) as caught:
-            list(worker.request(job(suite, "baseline", name, "good")))
-        assert (caught.value.index, caught.value.status) == (1, status), caught.value.reason
-        assert words in caught.value.reason
-        assert not worker.alive
+    end = end_of(replace(forking, settings=context.settings), suite, name)
+    assert (end.index, end.status) == (1, status) and words in end.reason, end.reason
     if name == "hangs":
         assert gone(int(suite.with_name("child").read_text())), "what a worker started ends with it"
 
@@ -158,12 +222,10 @@ def test_an_interruption_ends_the_worker(either: WorkerContext, suite: Path) -> 
 
 def test_too_much_resident_memory_ends_the_worker(either: WorkerContext, suite: Path) -> None:
     """Whatever it does: a process that imports torch holds more than 16 MiB. A forked one needs a while to be looked at."""
-    watched = Device(selector="any", kind="any", name="any")  # no limit of its own address space
     small = replace(either, memory_bytes=16 * 2**20, settings=Settings(timeout_s=60))
-    with WorkerProcess(small, watched) as worker, pytest.raises(WorkerEndedError) as caught:
-        list(worker.request(job(suite, "hangs")))
-    assert caught.value.status is Status.OOM
-    assert "out of memory: held 0." in caught.value.reason and "allowed are 0.0; ended" in caught.value.reason
+    end = end_of(small, suite, "hangs", ANY)  # which has no limit of its own address space
+    assert end.status is Status.OOM
+    assert "out of memory: held 0." in end.reason and "allowed are 0.0; ended" in end.reason
 
 
 def test_a_worker_that_cannot_start_says_so(
@@ -171,10 +233,8 @@ def test_a_worker_that_cannot_start_says_so(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setattr("sys.executable", shutil.which("false") or "false")
-    with WorkerProcess(either, CPU) as worker, pytest.raises(WorkerEndedError) as caught:
-        list(worker.request(job(suite, "baseline")))
-    assert (caught.value.status, caught.value.index) == (Status.FAILED, -1)
-    assert caught.value.reason == "ended its process with exit status 1"
+    end = end_of(either, suite, "good")
+    assert (end.status, end.index, end.reason) == (Status.FAILED, -1, "ended its process with exit status 1")
 
 
 def test_memory_is_a_part_of_what_is_free() -> None:
@@ -261,3 +321,68 @@ def test_an_exception_that_ends_a_worker_keeps_its_words() -> None:
     )
     assert log.explain(1) == (Status.FAILED, "ended its process with exit status 1: BufferError: no room")
     log.close()
+
+
+# Others that are no messages are in tests/faults/messages.py.
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("crafted", ""), ("answers_something_else", ""), ("is_done", "it says that it is done, and is at work")],
+)
+def test_what_is_no_message_ends_the_one_who_wrote_it(forking: WorkerContext, suite: Path, name: str, why: str) -> None:
+    end = end_of(forking, suite, name)
+    assert (end.index, end.status) == (1, Status.FAILED)
+    assert end.reason.startswith(f"wrote what is no message: {why}") and end.reason.endswith("; ended")
+    assert not (suite.parent / "executed").exists(), "the parent executes nothing that a worker sends"
+
+
+@pytest.mark.parametrize("half", [b"pa", struct.pack("!4sIQ", b"pair", 1000, 0) + b"half"])
+def test_half_a_message_is_waited_for_until_the_worker_is_given_up(half: bytes) -> None:
+    looks = iter([False, True])
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(half)
+        with pytest.raises(EOFError):
+            Line(ours).receive({}, lambda: next(looks))
+
+
+def test_an_interruption_is_heard_in_the_middle_of_a_message(forking: WorkerContext, suite: Path) -> None:
+    written = suite.parent / "written"
+
+    def interrupt() -> None:
+        until = time.monotonic() + 30
+        while not written.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        forking.interrupted.set()
+
+    with WorkerProcess(forking, CPU) as worker:
+        threading.Thread(target=interrupt).start()
+        # What never ends may be found out to be no message before it is interrupted.
+        with pytest.raises((InterruptedRunError, WorkerEndedError)):
+            list(worker.request(verify_job(suite, "baseline", "endless")))
+        assert not worker.alive
+
+
+@pytest.mark.parametrize("name", ["forks_and_crashes", "goes_on_twice"])
+def test_a_crash_is_seen_though_a_child_holds_the_line(forking: WorkerContext, suite: Path, name: str) -> None:
+    end = end_of(forking, suite, name)
+    assert (end.index, end.status) == (1, Status.FAILED)
+    assert "crashed its process with signal SIGABRT (aborted) in ops.py, line " in end.reason, (
+        "and nobody waits for the child"
+    )
+
+
+def test_what_a_suite_sends_to_itself_interrupts_nobody_else(forking: WorkerContext, suite: Path) -> None:
+    with WorkerProcess(forking, CPU) as worker:
+        results = list(worker.request(verify_job(suite, "baseline", "interrupts_later", "slow", "good")))
+    assert [result.status for result in results] == [Status.VERIFIED] * 4, results
+
+
+def test_a_worker_that_stands_still_does_not_hold_what_it_is_sent(forking: WorkerContext, suite: Path) -> None:
+    """Its socket takes some 200 KB, and it reads none of it."""
+    with WorkerProcess(forking, CPU) as worker:
+        list(worker.request(Describe(suite="ops.py", path=suite)))
+        assert worker._process.pid
+        os.kill(worker._process.pid, signal.SIGSTOP)
+        threading.Timer(0.5, forking.interrupted.set).start()
+        with pytest.raises(InterruptedRunError):
+            list(worker.request(verify_job(suite, *["good"] * 100_000)))

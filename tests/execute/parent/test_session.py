@@ -5,6 +5,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,9 +21,8 @@ from pairbench.model.environment import Device
 from pairbench.model.outcome import NOT_PROFILED, Launches, Outcome, Profile, Status, Verification
 from pairbench.model.plan import Plan, PlannedCase
 from pairbench.model.settings import Settings
-from tests.execute.made import CPU, FakeWorkers, timed_round
+from tests.execute.made import CPU, FakeWorkers, planned, timed_round
 
-Planned = Callable[..., PlannedCase]
 # What happens to an entry in a stage: nothing bad, an end of its own, an end of its worker, a mismatch.
 Fates = dict[tuple[str, str], str]
 FATES = ("fine", "raises", "crashes", "mismatches")
@@ -31,10 +31,6 @@ ENDS: dict[str, Callable[[int], Exception]] = {
     "crashes the case": lambda _: WorkerEndedError(-1, Status.TIMEOUT, "the case's own code hung"),
     "interrupts": lambda _: InterruptedRunError(),
 }
-
-
-class Site:
-    settings = Settings(rounds=2)
 
 
 class FakeWorker:
@@ -93,12 +89,13 @@ class Observer:
         self.outcomes += outcomes
 
 
-def run(cases: list[PlannedCase], fates: Fates, worker: type[FakeWorker] = FakeWorker) -> tuple[Observer, list[Any]]:
+def run(cases: list[PlannedCase], fates: Fates) -> tuple[Observer, list[Any]]:
     observer, jobs = Observer(), list[Any]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(lambda: worker(fates, jobs)))
+        patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(lambda: FakeWorker(fates, jobs)))
         patch.setattr(module, "judge_of", lambda *_, **__: None)
-        session = DeviceSession(Site(), CPU, Plan(cases=tuple(cases)), observer)  # type: ignore[arg-type]
+        site: Any = SimpleNamespace(settings=Settings(rounds=2))
+        session = DeviceSession(site, CPU, Plan(cases=tuple(cases)), observer)
         try:
             session.run(2)
         except InterruptedRunError:
@@ -120,7 +117,7 @@ NAMES = ("baseline", "a", "b")
         st.sampled_from([*FATES, "interrupts", "crashes the case"]),
     )
 )
-def test_every_entry_has_exactly_one_outcome_whatever_happens(planned: Planned, fates: Fates) -> None:
+def test_every_entry_has_exactly_one_outcome_whatever_happens(fates: Fates) -> None:
     cases = [planned(rows=rows, modes=("eager", "compile")) for rows in (4, 8)]
     observer, _ = run(cases, fates)
     counted = Counter((outcome.case.key, outcome.entry) for outcome in observer.outcomes)
@@ -138,7 +135,7 @@ def test_every_entry_has_exactly_one_outcome_whatever_happens(planned: Planned, 
         st.sampled_from(FATES),
     )
 )
-def test_what_one_variant_does_harms_no_other(planned: Planned, fates: Fates) -> None:
+def test_what_one_variant_does_harms_no_other(fates: Fates) -> None:
     observer, _ = run([planned()], fates)
     found = statuses(observer)
     assert (found["baseline"], found["b"]) == ("measured", "measured")
@@ -146,7 +143,7 @@ def test_what_one_variant_does_harms_no_other(planned: Planned, fates: Fates) ->
     assert (found["a"] == "measured") == harmless
 
 
-def test_a_fine_run_goes_through_all_stages(planned: Planned) -> None:
+def test_a_fine_run_goes_through_all_stages() -> None:
     observer, jobs = run([planned(rows=4), planned(rows=8)], {})
     assert observer.steps == [*["verify"] * 2, *["round 1/2"] * 2, *["round 2/2"] * 2, *["profile"] * 2]
     assert observer.stepped_count == 8
@@ -159,26 +156,26 @@ def test_a_fine_run_goes_through_all_stages(planned: Planned) -> None:
     assert told == [(), (), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0)]
 
 
-def test_without_a_baseline_nothing_is_verified(planned: Planned) -> None:
+def test_without_a_baseline_nothing_is_verified() -> None:
     observer, jobs = run([planned()], {("verify", "baseline"): "crashes"})
     assert statuses(observer) == {"baseline": "failed", "a": "skipped", "b": "skipped"}
     assert observer.outcomes[1].reason == "nothing to verify against: the baseline failed (crashed)"
     assert len(jobs) == 1
 
 
-def test_a_crash_is_asked_again_without_the_culprit(planned: Planned) -> None:
+def test_a_crash_is_asked_again_without_the_culprit() -> None:
     _, jobs = run([planned()], {("verify", "a"): "crashes"})
     verifications = [[entry.implementation for entry in job.entries] for job in jobs if isinstance(job, VerifyCase)]
     assert verifications == [["baseline", "a", "b"], ["b"]]
 
 
-def test_what_is_wrong_is_reported_at_once_and_never_timed_nor_profiled(planned: Planned) -> None:
+def test_what_is_wrong_is_reported_at_once_and_never_timed_nor_profiled() -> None:
     observer, jobs = run([planned(rows=4), planned(rows=8)], {("verify", "a"): "mismatches"})
     assert [outcome.entry.implementation for outcome in observer.outcomes[:2]] == ["a", "a"]
     assert all(entry.implementation != "a" for job in jobs if not isinstance(job, VerifyCase) for entry in job.entries)
 
 
-def test_a_failed_profile_does_not_cost_the_timing(planned: Planned) -> None:
+def test_a_failed_profile_does_not_cost_the_timing() -> None:
     observer, _ = run([planned()], {("profile", "a"): "crashes"})
     found = {outcome.entry.implementation: outcome for outcome in observer.outcomes}
     assert found["a"].status is Status.MEASURED and len(found["a"].rounds) == 2
@@ -187,31 +184,14 @@ def test_a_failed_profile_does_not_cost_the_timing(planned: Planned) -> None:
     assert found["b"].profile is not None and found["b"].profile.launches.status == "exact"
 
 
-@pytest.mark.parametrize(
-    ("at", "rounds", "reason"),
-    [
-        (lambda job: isinstance(job, TimeCase) and job.round == 1, 1, "the run was interrupted after 1 of 2 rounds"),
-        (lambda job: isinstance(job, ProfileCase), 2, NOT_PROFILED),
-    ],
-    ids=["in a round", "while profiling"],
-)
-def test_an_interruption_keeps_the_rounds_that_were_finished(
-    planned: Planned, at: Callable[[Any], bool], rounds: int, reason: str
-) -> None:
-    class Interrupting(FakeWorker):
-        def request(self, job: Any) -> Iterator[Any]:
-            if at(job):
-                raise InterruptedRunError
-            yield from super().request(job)
-
-    observer, _ = run([planned(rows=4), planned(rows=8)], {}, Interrupting)
+def test_an_interruption_keeps_the_rounds_that_were_finished() -> None:
+    observer, _ = run([planned(rows=4), planned(rows=8)], {("profile", "baseline"): "interrupts"})
     assert observer.steps[-1] == "interrupted"
-    assert {outcome.status for outcome in observer.outcomes} == {Status.MEASURED}
-    assert {(len(outcome.rounds), outcome.reason) for outcome in observer.outcomes} == {(rounds, reason)}
-    assert len(observer.outcomes) == 6
+    found = [(outcome.status, len(outcome.rounds), outcome.reason) for outcome in observer.outcomes]
+    assert found == [(Status.MEASURED, 2, NOT_PROFILED)] * 6
 
 
-def test_rounds_go_through_the_cases_in_different_orders(planned: Planned) -> None:
+def test_rounds_go_through_the_cases_in_different_orders() -> None:
     _, jobs = run([planned(rows=rows) for rows in range(12)], {})
     orders = [
         tuple(dict(job.case.axes)["rows"] for job in group)
@@ -224,7 +204,7 @@ def test_rounds_go_through_the_cases_in_different_orders(planned: Planned) -> No
     ("run_s", "sparing"), [(110.0, [False, False, True, True]), (130.0, [False, False, False, True])]
 )
 def test_calls_are_seldom_judged_on_new_values_once_that_has_had_its_part_of_the_run(
-    planned: Planned, run_s: float, sparing: list[bool]
+    run_s: float, sparing: list[bool]
 ) -> None:
     """Two cases took 3 s of it together in the first round: more than 2.5 % of 110 s, and less than of 130."""
     clock = itertools.chain([0.0], itertools.repeat(run_s))
@@ -236,15 +216,13 @@ def test_calls_are_seldom_judged_on_new_values_once_that_has_had_its_part_of_the
 
 
 @pytest.mark.parametrize(("fate", "thorough"), [("mismatches", [False, True]), ("fine", [False, False])])
-def test_where_one_has_ended_the_others_are_judged_as_in_the_first_round(
-    planned: Planned, fate: str, thorough: list[bool]
-) -> None:
+def test_where_one_has_ended_the_others_are_judged_as_in_the_first_round(fate: str, thorough: list[bool]) -> None:
     """There is time for more calls of each then, and what they remember may show only now."""
     _, jobs = run([planned()], {("time", "a"): fate})
     assert [job.thorough for job in jobs if isinstance(job, TimeCase)] == thorough
 
 
-def test_a_worker_that_says_nothing_ends_its_case_and_no_other(planned: Planned) -> None:
+def test_a_worker_that_says_nothing_ends_its_case_and_no_other() -> None:
     answers = FakeWorker.request
 
     def request(self: FakeWorker, job: Any) -> Iterator[Any]:
@@ -278,41 +256,38 @@ class Fake:
         self.log.append(f"{self.name} ends")
 
 
-class Maker:
-    """Makes the workers of one round after the other."""
+def makes(log: list[str], each: str = "a") -> Any:
+    """Return what makes the workers of one round after the other, named by number and letter."""
+    numbers = itertools.count(1)
 
-    def __init__(self, each: int = 1) -> None:
-        self.log: list[str] = []
-        self.each, self.made = each, 0
+    def make() -> tuple[Fake, ...]:
+        number = next(numbers)
+        return tuple(Fake(log, f"{number}{letter}") for letter in each)
 
-    def __call__(self) -> tuple[Fake, ...]:
-        self.made += 1
-        return tuple(Fake(self.log, f"{self.made}{'ab'[index]}") for index in range(self.each))
+    return make
 
 
 def test_all_are_there_before_the_first_round_and_end_with_theirs() -> None:
-    make = Maker(each=2)
-    with RoundWorkers(make, 2) as ahead:  # type: ignore[arg-type]
-        assert make.log == ["1a starts", "1b starts", "2a starts", "2b starts"]
-        make.log.clear()
+    log: list[str] = []
+    with RoundWorkers(makes(log, "ab"), 2) as ahead:
+        assert log == ["1a starts", "1b starts", "2a starts", "2b starts"]
+        log.clear()
         with ahead.round() as (one, other):
             assert (one.name, other.name) == ("1a", "1b")  # type: ignore[attr-defined]
-            assert make.log == ["1a is there", "1b is there", "2a is there", "2b is there"]
-        assert make.log[4:] == ["1a ends", "1b ends"]
-    assert make.log[6:] == ["2a ends", "2b ends"], "a round that was not reached"
+            assert log == ["1a is there", "1b is there", "2a is there", "2b is there"]
+        assert log[4:] == ["1a ends", "1b ends"]
+    assert log[6:] == ["2a ends", "2b ends"], "a round that was not reached"
 
 
 @pytest.mark.parametrize("rounds_wanted", [12, 3])
 def test_no_more_are_there_at_once_than_memory_is_for(monkeypatch: pytest.MonkeyPatch, rounds_wanted: int) -> None:
     monkeypatch.setattr(module, "_AHEAD", 4)
-    make, names = Maker(), []
-    with RoundWorkers(make, rounds_wanted) as ahead:  # type: ignore[arg-type]
-        assert make.made == min(4, rounds_wanted)
+    log, names = list[str](), list[str]()
+    with RoundWorkers(makes(log), rounds_wanted) as ahead:
+        assert len(log) == min(4, rounds_wanted)
         for _ in range(rounds_wanted + 1):  # one more than was said
             with ahead.round() as (workers,):
                 names.append(workers.name)  # type: ignore[attr-defined]
-                there = sum(line.endswith("starts") for line in make.log) - sum(
-                    line.endswith("ends") for line in make.log
-                )
-                assert there <= 4
+                events = Counter(line.rpartition(" ")[2] for line in log)
+                assert events["starts"] - events["ends"] <= 4
     assert names == [f"{number}a" for number in range(1, rounds_wanted + 2)]

@@ -14,10 +14,9 @@ from pairbench.execute.parent.case_state import CaseState, unprofiled
 from pairbench.execute.parent.pool import Workers
 from pairbench.execute.parent.session import DeviceSession, count_workers
 from pairbench.model.outcome import Launches, Profile, Status, Verification
-from pairbench.model.plan import Plan, PlannedCase
-from tests.execute.made import CPU, GPU
+from pairbench.model.plan import Plan
+from tests.execute.made import CPU, GPU, planned
 
-Planned = Callable[..., PlannedCase]
 Step = Callable[[CaseState, Any], None]
 
 
@@ -34,18 +33,13 @@ def verified(state: CaseState, reason: str | None = None) -> None:
         state.verified[entry] = Verification(entry=entry, status=Status.VERIFIED, reason=reason)
 
 
-@pytest.fixture
-def session_of(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DeviceSession]:
+def session_of(patch: pytest.MonkeyPatch, cases: int, *workers: Counting) -> DeviceSession:
     """Return a session of some cases, with these workers side by side."""
-
-    def make(cases: int, *workers: Counting) -> DeviceSession:
-        monkeypatch.setattr(session, "Workers", MagicMock(side_effect=workers))
-        monkeypatch.setattr(session, "judge_of", lambda *_, **__: None)
-        monkeypatch.setattr(session, "count_workers", lambda *_: len(workers))
-        plan = Plan(cases=tuple(planned(rows=index) for index in range(cases)))
-        return DeviceSession(MagicMock(), CPU, plan, MagicMock())
-
-    return make
+    patch.setattr(session, "Workers", MagicMock(side_effect=workers))
+    patch.setattr(session, "judge_of", lambda *_, **__: None)
+    patch.setattr(session, "count_workers", lambda *_: len(workers))
+    plan = Plan(cases=tuple(planned(rows=index) for index in range(cases)))
+    return DeviceSession(MagicMock(), CPU, plan, MagicMock())
 
 
 def verified_by(made: DeviceSession) -> list[CaseState]:
@@ -55,23 +49,20 @@ def verified_by(made: DeviceSession) -> list[CaseState]:
     return done
 
 
-@pytest.fixture
-def verify(session_of: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[CaseState], list[CaseState]]]:
+def verify(step: Step, cases: int, several: int) -> tuple[list[CaseState], list[CaseState]]:
     """Verify some cases by a step of ours; returns them, and those that were reported."""
 
-    def run(step: Step, cases: int, several: int) -> tuple[list[CaseState], list[CaseState]]:
-        def verify_case(state: CaseState, workers: Any, enough: Any, *, impostors: bool) -> None:
-            step(state, workers)
-            assert enough is None or bool(enough(state)) == session._ran_short(state)
+    def verify_case(state: CaseState, workers: Any, enough: Any, *, impostors: bool) -> None:
+        step(state, workers)
+        assert enough is None or bool(enough(state)) == session._ran_short(state)
 
-        monkeypatch.setattr(session, "verify_case", verify_case)
-        made = session_of(cases, *(Counting() for _ in range(several)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "verify_case", verify_case)
+        made = session_of(patch, cases, *(Counting() for _ in range(several)))
         return made.states, verified_by(made)
 
-    return run
 
-
-def test_each_case_is_verified_once_by_workers_at_the_same_time(verify: Any) -> None:
+def test_each_case_is_verified_once_by_workers_at_the_same_time() -> None:
     together = threading.Barrier(3)
     used = set()
 
@@ -95,7 +86,7 @@ SHORT = {
 
 
 @pytest.mark.parametrize(("status", "reason"), SHORT.values(), ids=SHORT)
-def test_what_ran_short_beside_others_is_verified_again_alone(verify: Any, status: Status, reason: str) -> None:
+def test_what_ran_short_beside_others_is_verified_again_alone(status: Status, reason: str) -> None:
     tries: dict[CaseState, list[int]] = {}
     at_work: list[CaseState] = []
 
@@ -115,7 +106,7 @@ def test_what_ran_short_beside_others_is_verified_again_alone(verify: Any, statu
     assert not any(state.ended for state in states)
 
 
-def test_what_runs_short_again_and_again_is_done_beside_fewer_and_at_last_alone(verify: Any) -> None:
+def test_what_runs_short_again_and_again_is_done_beside_fewer_and_at_last_alone() -> None:
     beside: dict[CaseState, list[int]] = {}
     at_work: list[CaseState] = []
     together = threading.Barrier(8)
@@ -135,7 +126,7 @@ def test_what_runs_short_again_and_again_is_done_beside_fewer_and_at_last_alone(
     assert all(state.ended[state.planned.entries[1]][0] == Status.OOM for state in states)  # alone, it is believed
 
 
-def test_an_interruption_leaves_what_was_to_be_done_again_undecided(verify: Any) -> None:
+def test_an_interruption_leaves_what_was_to_be_done_again_undecided() -> None:
     """It is out of memory only beside others: nobody knows whether it would be alone."""
     both, seen = threading.Barrier(2), list[CaseState]()
 
@@ -170,7 +161,7 @@ def test_an_interruption_leaves_what_was_to_be_done_again_undecided(verify: Any)
     ],
 )
 def test_only_what_wants_memory_beside_others_is_done_again(
-    verify: Any, end: Status | None, uncapturable: str | None, several: int, tries: int
+    end: Status | None, uncapturable: str | None, several: int, tries: int
 ) -> None:
     tried = list[CaseState]()
 
@@ -186,7 +177,7 @@ def test_only_what_wants_memory_beside_others_is_done_again(
     assert Counter(map(id, tried)) == {id(state): tries for state in states}
 
 
-def test_what_runs_short_beside_others_is_left_at_once(session_of: Any) -> None:
+def test_what_runs_short_beside_others_is_left_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of it would take the others' memory, and has to be done again."""
     beside = threading.Barrier(2)
 
@@ -207,14 +198,14 @@ def test_what_runs_short_beside_others_is_left_at_once(session_of: Any) -> None:
                 reason = None if alone else "no oracle: out of memory: CUDA out of memory"
                 yield Verification(entry=entry, status=Status.VERIFIED, reason=reason)
 
-    made = session_of(2, Short(), Short())
+    made = session_of(monkeypatch, 2, Short(), Short())
     done = verified_by(made)
     entries = len(made.states[0].planned.entries)
     assert entries > 1 and Short.at_work == 2 + 2 * entries and set(done) == set(made.states)
     assert not any(found.reason for state in made.states for found in state.verified.values())
 
 
-def test_an_interruption_ends_all(verify: Any) -> None:
+def test_an_interruption_ends_all() -> None:
     tries: list[CaseState] = []
 
     def step(state: CaseState, workers: Any) -> None:
@@ -235,9 +226,9 @@ def test_an_interruption_ends_all(verify: Any) -> None:
     ],
 )
 def test_what_company_keeps_from_being_profiled_is_profiled_again_alone(
-    session_of: Any, monkeypatch: pytest.MonkeyPatch, why: str, times: int
+    monkeypatch: pytest.MonkeyPatch, why: str, times: int
 ) -> None:
-    made: DeviceSession = session_of(4, Counting(), Counting())
+    made = session_of(monkeypatch, 4, Counting(), Counting())
     tries: dict[CaseState, int] = {}
     at_work: list[CaseState] = []
     together = threading.Barrier(2)

@@ -178,25 +178,23 @@ class _Verifying:
         self._seeds: dict[int, set[int]] = {}
 
     def results(self) -> Iterator[Any]:
-        job, ended, too_large, much = self._job, False, False, False
+        job, said = self._job, set[type]()
         about = {field.name: getattr(job, field.name) for field in dataclasses.fields(protocol.HoldCase)}
         with _to_the_end(self._judge):
             for result in self._judge.request(protocol.HoldCase(**about), self._worker.outputs):
-                too_large |= isinstance(result, protocol.TooLarge)
-                much |= isinstance(result, protocol.HoldsMuch)
-                ended |= isinstance(result, protocol.Ended)
+                said.add(type(result))
                 if not isinstance(result, protocol.TooLarge | protocol.HoldsMuch):
                     yield result
-        if too_large and job.beside:  # the worker has done nothing yet
+        if protocol.TooLarge in said and job.beside:  # the worker has done nothing yet
             yield protocol.Ended(entry=None, status=Status.OOM, reason="out of memory beside other workers")
-        elif too_large:
+        elif protocol.TooLarge in said:
             yield from self._worker.request(dataclasses.replace(job, outside=False))
-        elif not ended:
+        elif protocol.Ended not in said:
             lacking = set[Entry]()
             with _to_the_end(self._worker):
                 for result in self._verify():
                     # Where the judge holds little, memory that a variant says to lack is no reason to have its worker judge.
-                    if much and not job.beside and _lacks_memory(result):
+                    if protocol.HoldsMuch in said and not job.beside and _lacks_memory(result):
                         lacking.add(result.entry)
                     else:
                         yield result

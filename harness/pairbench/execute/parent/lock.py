@@ -112,9 +112,7 @@ def _open(name: str) -> int:
             raise UsageError(f"{VARIABLE} {given!r} holds no locks: {error}; expected {expected}") from error
     told: list[str] = []
     # First what does not depend on a login: two processes that look in different places would not see each other.
-    for place in (state_folder(), runtime_folder(), temporary_folder()):
-        if place is None:
-            continue
+    for place in filter(None, (state_folder(), runtime_folder(), temporary_folder())):
         try:
             # A home may be shared by several hosts, whose devices are others.
             path = make_own(place, "locks", _word(platform.node() or "host")) / name

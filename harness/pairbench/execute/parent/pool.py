@@ -65,13 +65,11 @@ class Line:
         while rest:
             if self._look(watch):
                 raise ConnectionError
-            try:
-                if file is not None:
+            with contextlib.suppress(TimeoutError):  # it has not read what was sent before
+                if file is None:
+                    rest = rest[self._socket.send(rest) :]
+                else:
                     rest, file = rest[socket.send_fds(self._socket, [rest], [file]) :], None
-                    continue
-                rest = rest[self._socket.send(rest) :]
-            except TimeoutError:  # it has not read what was sent before
-                continue
 
     def receive(self, expected: Mapping[str, type], watch: Watch) -> Any:
         """Return the next message, one of the expected dataclasses by name, or raise NoMessageError; EOFError once the worker has hung up or ended."""

@@ -49,60 +49,6 @@ def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
     return max(1, min(_MOST, useful))
 
 
-def side_by_side(
-    several: Sequence[Workers],
-    step: Callable[[CaseState, Workers, Enough | None], None],
-    ran_short: Callable[[CaseState], bool],
-    start_over: Callable[[CaseState], None],
-    take: Take,
-    begins: Callable[[CaseState], None],
-    done: Done,
-) -> None:
-    """Take a step with each case, one after the other in each of several workers, which end then; cases that ran short beside others start over beside fewer.
-
-    Of `take`, `begins` and `done` one runs at a time; `done` gets the seconds of a case.
-    """
-    turn = threading.Lock()
-    spent_s = defaultdict[CaseState, float](float)
-    width, again = len(several), list[CaseState]()
-    stopped = threading.Event()
-
-    def following() -> CaseState | None:
-        with turn:
-            if (state := take()) is not None:
-                begins(state)
-            return state
-
-    def work(workers: Workers) -> None:
-        try:
-            while not stopped.is_set() and (state := following()) is not None:
-                began = time.monotonic()
-                step(state, workers, ran_short if width > 1 else None)
-                with turn:
-                    spent_s[state] += time.monotonic() - began
-                    if width > 1 and ran_short(state):
-                        start_over(state)
-                        again.append(state)
-                    else:
-                        done(state, spent_s[state])
-        except BaseException:
-            stopped.set()  # the others end with the case that they are at
-            raise
-
-    try:
-        while True:
-            with ThreadPoolExecutor(width) as threads:
-                for finished in [threads.submit(work, workers) for workers in several[:width]]:
-                    finished.result()
-            if not again:
-                return
-            close_all(several)
-            width = max(1, width // _FEWER)
-            take, again = functools.partial(next, iter(again), None), []
-    finally:
-        close_all(several)
-
-
 def _ran_short(state: CaseState) -> bool:
     """Return whether anything of a case ended, or was judged without an oracle, for want of memory or of time."""
     missed = [why for found in state.verified.values() for why in (found.reason, found.uncapturable) if why]
@@ -197,8 +143,6 @@ class DeviceSession:
 
         def done(state: CaseState, took_s: float) -> None:
             self._report(state, state.ended)
-            self._observer.stepped(self._device)
-            state.spent_s += took_s
             verified(state, took_s)
 
         judges = (judge_of(self._context, self._device, interpret=cpu) for _ in range(count))
@@ -206,8 +150,63 @@ class DeviceSession:
         verifiers = [start(judge=judge) for judge in judges]
         take = take or functools.partial(next, iter(self.states), None)
         step = functools.partial(verify_case, impostors=impostors)
-        begins = functools.partial(self._begin, "verify")
-        side_by_side(verifiers, step, _ran_short, CaseState.start_over, take, begins, done)
+        self._side_by_side("verify", verifiers, step, _ran_short, CaseState.start_over, take, done)
+
+    def _side_by_side(
+        self,
+        stage: str,
+        several: Sequence[Workers],
+        step: Callable[[CaseState, Workers, Enough | None], None],
+        ran_short: Callable[[CaseState], bool],
+        start_over: Callable[[CaseState], None],
+        take: Take,
+        done: Done,
+    ) -> None:
+        """Take a step with each case, one after the other in each of several workers, which end then; cases that ran short beside others start over beside fewer.
+
+        Of `take`, `done` and the observer's calls one runs at a time; `done` gets the seconds of a case.
+        """
+        turn = threading.Lock()
+        spent_s = defaultdict[CaseState, float](float)
+        width, again = len(several), list[CaseState]()
+        stopped = threading.Event()
+
+        def following() -> CaseState | None:
+            with turn:
+                if (state := take()) is not None:
+                    self._begin(stage, state)
+                return state
+
+        def work(workers: Workers) -> None:
+            try:
+                while not stopped.is_set() and (state := following()) is not None:
+                    began = time.monotonic()
+                    step(state, workers, ran_short if width > 1 else None)
+                    with turn:
+                        spent_s[state] += time.monotonic() - began
+                        if width > 1 and ran_short(state):
+                            start_over(state)
+                            again.append(state)
+                            continue
+                        done(state, spent_s[state])
+                        state.spent_s += spent_s[state]
+                        self._observer.stepped(self._device)
+            except BaseException:
+                stopped.set()  # the others end with the case that they are at
+                raise
+
+        try:
+            while True:
+                with ThreadPoolExecutor(width) as threads:
+                    for finished in [threads.submit(work, workers) for workers in several[:width]]:
+                        finished.result()
+                if not again:
+                    return
+                close_all(several)
+                width = max(1, width // _FEWER)
+                take, again = functools.partial(next, iter(again), None), []
+        finally:
+            close_all(several)
 
     def _begin(self, stage: str, state: CaseState) -> None:
         self._observer.step(self._device, stage, state.planned.case.key)
@@ -255,31 +254,22 @@ class DeviceSession:
         """Profile all timed cases, or those given, in workers that never time; `final` says that nothing more is done with them."""
         states = self.timed(among)
 
-        def done(state: CaseState, took_s: float) -> None:
-            self._observer.stepped(self._device)
-            state.spent_s += took_s
+        def done(state: CaseState, _: float) -> None:
             if final:
                 self._report(state, state.planned.entries)
             else:
                 self.hold(state)
 
         profilers = [Workers(self._context, self._device) for _ in range(count_workers(self._device, len(states)))]
+        step = lambda state, workers, _: profile_case(state, workers)  # noqa: E731
         take = functools.partial(next, iter(states), None)
-        side_by_side(
-            profilers,
-            lambda state, workers, _: profile_case(state, workers),
-            _unprofiled,
-            lambda state: state.profiles.clear(),
-            take,
-            functools.partial(self._begin, "profile"),
-            done,
-        )
+        self._side_by_side("profile", profilers, step, _unprofiled, lambda state: state.profiles.clear(), take, done)
 
     def interrupt(self, rounds: int) -> None:
         """Report every entry that has no final outcome yet: as measured in the rounds that were finished, else as skipped; if no rounds were asked for, a verified entry stays verified."""
         for state in self.states:
             state.interrupt(rounds)
-            self._report(state, state.planned.entries)
+        self.finish()
 
     def run(self, rounds: int, within: Callable[["DeviceSession"], None] | None = None) -> None:
         """Go through all stages, or have `within` do so as far as it can; an interruption is raised once all entries are accounted for."""

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.heartbeat import Heartbeat
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.execute.worker.breakdown import passes as module
 from pairbench.execute.worker.breakdown.passes import break_down
@@ -14,24 +13,25 @@ from pairbench.execute.worker.calls import make_call
 from pairbench.model.breakdown import Breakdown, SourceLine
 from pairbench.model.operator import Operator
 from pairbench.suite.load import load_suite
-from tests.execute.made import BASELINE, declare, job_of
+from tests.commands import ROOT
+from tests.execute.made import BASELINE, declare, job_of, new_heartbeat
 from tests.execute.traces import Trace
 
 CPU = torch.device("cpu")
+SUITE = ROOT / "tests" / "suites" / "modules.py"
+LINES = SUITE.read_text().splitlines()
 
 
-def found(
-    suites: Path, heartbeat: Heartbeat, *names: str, operator: str = "network", trace: Path | None = None
-) -> dict[str, Any]:
-    path = suites / "modules.py"
-    declared: Operator = load_suite(path)[operator]
-    job = replace(job_of(BreakDownCase, declared, *names, trace=trace), path=path)
-    return {answer.entry.implementation: answer for answer in break_down(job, declared, heartbeat, CPU)}
+def found(*names: str, operator: str = "network", trace: Path | None = None) -> dict[str, Any]:
+    declared: Operator = load_suite(SUITE)[operator]
+    job = replace(job_of(BreakDownCase, declared, *names, trace=trace), path=SUITE)
+    return {answer.entry.implementation: answer for answer in break_down(job, declared, new_heartbeat(), CPU)}
 
 
-@pytest.fixture
-def both(suites: Path, heartbeat: Heartbeat) -> dict[str, Breakdown]:
-    return found(suites, heartbeat, "baseline", "casts", "waits")
+@pytest.fixture(scope="module")
+def both() -> dict[str, Breakdown]:
+    """Return the breakdowns of three implementations."""
+    return found("baseline", "casts", "waits")
 
 
 def spots(breakdown: Breakdown, what: str) -> list[SourceLine]:
@@ -57,12 +57,8 @@ def test_modules_are_counted_in_order_and_have_the_work_that_they_do_whose_parts
         assert breakdown.idle is None and all(piece.known for piece in breakdown.pieces)
 
 
-def test_the_planted_cast_is_named_by_its_line(both: dict[str, Breakdown], suites: Path) -> None:
-    line = next(
-        number
-        for number, text in enumerate((suites / "modules.py").read_text().splitlines(), 1)
-        if "the planted cast" in text
-    )
+def test_the_planted_cast_is_named_by_its_line(both: dict[str, Breakdown]) -> None:
+    line = next(number for number, text in enumerate(LINES, 1) if "the planted cast" in text)
     assert not spots(both["baseline"], "cast")
     casts = spots(both["casts"], "cast")
     assert [(spot.detail, spot.file, spot.line) for spot in casts] == [
@@ -77,14 +73,13 @@ def test_the_planted_cast_is_named_by_its_line(both: dict[str, Breakdown], suite
     assert {both["casts"].spots.index(spot) for spot in casts} <= of
 
 
-def test_a_function_that_several_lines_call_is_told_by_its_callers(suites: Path, heartbeat: Heartbeat) -> None:
-    lines = (suites / "modules.py").read_text().splitlines()
-    casts = spots(found(suites, heartbeat, "helped")["helped"], "cast")
+def test_a_function_that_several_lines_call_is_told_by_its_callers(both: dict[str, Breakdown]) -> None:
+    casts = spots(found("helped")["helped"], "cast")
     assert {spot.code for spot in casts} == {"return x.half()"} and [spot.count for spot in casts] == [4, 4]
-    called = [lines[int(spot.called_from.removeprefix("modules.py:")) - 1] for spot in casts]
+    called = [LINES[int(spot.called_from.removeprefix("modules.py:")) - 1] for spot in casts]
     assert ["first caller" in called[0], "second caller" in called[1]] == [True, True]
     # The norm of each block is called by a module, and the write into the cache by one line.
-    assert {spot.called_from for spot in found(suites, heartbeat, "baseline")["baseline"].spots} == {""}
+    assert {spot.called_from for spot in both["baseline"].spots} == {""}
 
 
 def test_the_planted_wait_is_named_on_a_cpu_too_and_a_write_into_the_state_is_no_mere_copy(
@@ -99,19 +94,17 @@ def test_the_planted_wait_is_named_on_a_cpu_too_and_a_write_into_the_state_is_no
     assert not spots(both["baseline"], "copy")
 
 
-def test_without_modules_there_is_still_work_and_the_trace_can_be_kept(
-    suites: Path, heartbeat: Heartbeat, tmp_path: Path
-) -> None:
+def test_without_modules_there_is_still_work_and_the_trace_can_be_kept(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
-    breakdown = found(suites, heartbeat, "baseline", operator="plain", trace=file)["baseline"]
+    breakdown = found("baseline", operator="plain", trace=file)["baseline"]
     assert breakdown.modules == ()
     assert {piece.module for piece in breakdown.pieces} == {""}
     assert ("softmax", "_softmax") in {piece.ops for piece in breakdown.pieces}
     assert "aten::_softmax" in {event.get("name") for event in json.loads(file.read_text())["traceEvents"]}
 
 
-def test_what_raises_ends_and_the_others_go_on(suites: Path, heartbeat: Heartbeat) -> None:
-    answers = found(suites, heartbeat, "raises", "baseline")
+def test_what_raises_ends_and_the_others_go_on() -> None:
+    answers = found("raises", "baseline")
     assert isinstance(answers["raises"], Ended) and "no such block" in answers["raises"].reason
     assert isinstance(answers["baseline"], Breakdown)
 

@@ -120,9 +120,7 @@ def test_an_operator_inside_another_that_is_no_composition_is_not_its_own_dispat
     trace.call(trace.op("_upsample_nearest_exact2d", trace.op("_upsample_nearest_exact2d", copy)))
     (window,) = read_windows(trace.events, 1)
     assert spots_by_span(window, ["aten::clone"], [0]) == {}
-
-
-def test_what_a_compiled_region_dispatches_is_seen() -> None:
+    # What a compiled region dispatches is seen.
     trace = Trace()
     trace.call(lambda: trace.host("cpu_op", "Torch-Compiled Region: 0/0", trace.op("clone", trace.launch("copy", 100))))
     (window,) = read_windows(trace.events, 1)

@@ -1,5 +1,6 @@
 import importlib.metadata
-from collections.abc import Callable
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -71,29 +72,20 @@ op = Operator(
 '''
 HELPERS = "def outside(x):\n    return x\n"
 
-Describe = Callable[..., OperatorDescription]
 
-
-@pytest.fixture
-def described(tmp_path: Path) -> Describe:
+def described(*changes: tuple[str, str], helpers: str = HELPERS, suite: str = SUITE) -> OperatorDescription:
     """Describe the suite after some replacements, each of which must be there to be made."""
-
-    def make(*changes: tuple[str, str], helpers: str = HELPERS, suite: str = SUITE) -> OperatorDescription:
-        import sys
-
-        for old, new in changes:
-            assert old in suite
-            suite = suite.replace(old, new)
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        folder.mkdir()
-        (folder / "helpers.py").write_text(helpers)
-        (folder / "ops.py").write_text(suite)
+    for old, new in changes:
+        assert old in suite
+        suite = suite.replace(old, new)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "helpers.py").write_text(helpers)
+        file = Path(folder, "ops.py")
+        file.write_text(suite)
         sys.modules.pop("helpers", None)
-        (operator,) = load_suite(folder / "ops.py").values()
+        (operator,) = load_suite(file).values()
         sys.modules.pop("helpers", None)
-        return describe("ops.py", folder / "ops.py", operator)
-
-    return make
+        return describe("ops.py", file, operator)
 
 
 def hashes(found: OperatorDescription) -> dict[str, str]:
@@ -105,7 +97,7 @@ def changed(before: OperatorDescription, after: OperatorDescription) -> set[str]
     return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
 
 
-def test_every_python_has_the_hashes_of_312(described: Describe) -> None:
+def test_every_python_has_the_hashes_of_312() -> None:
     """Or an upgrade of Python would begin new series. Those of the runs in results/reference were made by 3.12."""
     assert hashes(described()) == {
         "definition": "28c77e8630fc9b02",
@@ -115,7 +107,7 @@ def test_every_python_has_the_hashes_of_312(described: Describe) -> None:
     }
 
 
-def test_a_newer_package_is_another_implementation(described: Describe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_package_is_another_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
     needs = ('needs="cuda"', 'needs=["cuda", "package:numpy>=1", "package:not_there"]')
     before = described(needs)
     versions = {item.name: item.packages for item in before.implementations}
@@ -161,13 +153,11 @@ CHANGES: dict[str, tuple[str, str, set[str]]] = {
 
 
 @pytest.mark.parametrize(("old", "new", "names"), CHANGES.values(), ids=CHANGES)
-def test_what_changes_what(described: Describe, old: str, new: str, names: set[str]) -> None:
+def test_what_changes_what(old: str, new: str, names: set[str]) -> None:
     assert changed(described(), described((old, new))) == names
 
 
-def test_without_an_oracle_the_baseline_is_part_of_the_question_and_so_are_helpers_beside_the_suite(
-    described: Describe,
-) -> None:
+def test_without_an_oracle_the_baseline_is_part_of_the_question_and_so_are_helpers_beside_the_suite() -> None:
     no_oracle = ("    oracle=oracle,\n", "")
     other_baseline = described(no_oracle, ("SCALE = 2.0", "SCALE = 2.5"))
     assert changed(described(no_oracle), other_baseline) == {"definition", "baseline"}
@@ -182,7 +172,7 @@ op = Operator("op", baseline=lambda x: x + x, variants={{"one": lambda x: x * 2,
 """
 
 
-def test_a_lambda_is_not_its_neighbour(described: Describe) -> None:
+def test_a_lambda_is_not_its_neighbour() -> None:
     """On one line or not: only the variant that changed has changed."""
     before = described(suite=LAMBDAS.format(above="", two="2 * x"))
     assert changed(before, described(suite=LAMBDAS.format(above="", two="1 * x * 2"))) == {"two"}
@@ -237,7 +227,7 @@ REACHES: dict[str, tuple[str, str, tuple[str, str]]] = {
 
 @pytest.mark.parametrize(("variant", "above", "change"), REACHES.values(), ids=REACHES)
 def test_whatever_an_answer_reaches_counts_and_is_the_same_in_every_process(
-    described: Describe, variant: str, above: str, change: tuple[str, str]
+    variant: str, above: str, change: tuple[str, str]
 ) -> None:
     suite = REACHED.format(above=above, variant=variant)
     before = described(suite=suite)
@@ -245,7 +235,7 @@ def test_whatever_an_answer_reaches_counts_and_is_the_same_in_every_process(
     assert changed(before, described(change, suite=suite)) == {"v"}
 
 
-def test_a_jitted_kernel_is_read(described: Describe) -> None:
+def test_a_jitted_kernel_is_read() -> None:
     """Triton wraps its kernels; their source and what they call count like any other."""
     kernel = (
         "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef scale(v):\n    return v * 2\n\n\n"
@@ -258,7 +248,7 @@ def test_a_jitted_kernel_is_read(described: Describe) -> None:
     assert changed(before, described(*with_kernel, ("p, scale", "p,  scale"))) == set()
 
 
-def test_a_description_has_everything_but_the_code(described: Describe) -> None:
+def test_a_description_has_everything_but_the_code() -> None:
     found = described()
     assert (found.suite, found.name, found.summary, found.source) == ("ops.py", "op", "Scale.", "a paper")
     assert [item.name for item in found.implementations] == ["baseline", "fast", "prepared"]
@@ -271,7 +261,7 @@ def test_a_description_has_everything_but_the_code(described: Describe) -> None:
     assert len(found.definition_hash) == 16 and len(set(hashes(found).values())) == 4
 
 
-def test_what_others_published_is_described_and_changes_no_hash(described: Describe) -> None:
+def test_what_others_published_is_described_and_changes_no_hash() -> None:
     claim = 'Claim(speedup=SCALE, source="them", device="a GPU", cases=grid(rows=[4], dtype=["float32"]))'
     imported = ("from pairbench import Cost", "from pairbench import Claim, Cost")
     before, after = described(), described(imported, ('source="a paper",\n', f'source="a paper", claims=[{claim}],\n'))
@@ -282,7 +272,7 @@ def test_what_others_published_is_described_and_changes_no_hash(described: Descr
 
 
 @pytest.mark.parametrize("returned", ['{"flops": rows, "bytes": 8 * rows}', "(rows, 8 * rows)", "[rows, 8.0 * rows]"])
-def test_a_cost_is_a_pair_or_a_mapping_of_numbers(described: Describe, returned: str) -> None:
+def test_a_cost_is_a_pair_or_a_mapping_of_numbers(returned: str) -> None:
     assert described(("Cost(flops=rows, bytes=8 * rows)", returned)).costs["op[dtype=float32,rows=4]"] == (4.0, 32.0)
 
 
@@ -304,12 +294,12 @@ def test_a_cost_is_a_pair_or_a_mapping_of_numbers(described: Describe, returned:
         ("exit(3)", "cost.. failed on .*: SystemExit: 3; expected"),
     ],
 )
-def test_what_is_no_cost_gets_a_sentence(described: Describe, returned: str, words: str) -> None:
+def test_what_is_no_cost_gets_a_sentence(returned: str, words: str) -> None:
     with pytest.raises(SuiteError, match=words):
         described(("Cost(flops=rows, bytes=8 * rows)", returned))
 
 
-def test_what_cannot_be_described_keeps_its_words(described: Describe) -> None:
+def test_what_cannot_be_described_keeps_its_words() -> None:
     odd = (
         "class Odd:\n    @property\n    def __doc__(self):\n        raise LookupError('no text')\n\n"
         "    def __call__(self, x, weight):\n        return x * weight\n\n\nop = Operator("

@@ -16,7 +16,7 @@ from pairbench.execute.worker.timing.measure import Setup, Timed, time_entries
 from pairbench.execute.worker.timing.timers import HostTimer, Sample, TelemetryRecorder
 from pairbench.execute.worker.timing.values import Values, Watch
 from pairbench.model.outcome import TimedRound
-from tests.execute.made import entry
+from tests.execute.made import entry, new_heartbeat
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ class FakeTimer(HostTimer):
         return Sample(call_ns=float(outputs), host_ns=1.0, kept=keep(torch.tensor(outputs)) if keep else None)
 
     def lead_in(self, call_ns: float) -> int:
-        return 1
+        return int(call_ns < 1e7)
 
 
 class FakeClock:
@@ -97,19 +97,15 @@ def setup(entries: list[Timed], values: Values, throttles: Iterator[bool] | None
     )
 
 
-@pytest.fixture
-def take(heartbeat: Heartbeat) -> Callable[..., TimedRound]:
-    def run(
-        entries: list[Timed],
-        throttles: Iterator[bool] | None = None,
-        values: Values | None = None,
-        renew: Callable[[], bool] | None = None,
-        **changes: Any,
-    ) -> TimedRound:
-        values = values or Values(**NO_VALUES)
-        stopping = Stopping(
-            **{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, "unsure_seconds": 5.0, **changes}
-        )
-        return time_entries(setup(entries, values, throttles), heartbeat, round_index=3, stopping=stopping, renew=renew)
-
-    return run
+def take(
+    entries: list[Timed],
+    throttles: Iterator[bool] | None = None,
+    values: Values | None = None,
+    renew: Callable[[], bool] | None = None,
+    heartbeat: Heartbeat | None = None,
+    **changes: Any,
+) -> TimedRound:
+    """Time entries as a third round; keyword arguments replace what ends it."""
+    made = setup(entries, values or Values(**NO_VALUES), throttles)
+    stopping = Stopping(**{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, "unsure_seconds": 5.0, **changes})
+    return time_entries(made, heartbeat or new_heartbeat(), round_index=3, stopping=stopping, renew=renew)

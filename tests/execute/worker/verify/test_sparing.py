@@ -1,7 +1,6 @@
 import functools
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from pairbench.model.case import grid
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status, Verification
 from tests.execute import made
-from tests.execute.made import entry
+from tests.execute.made import entry, job_of
 
 CPU = torch.device("cpu")
 ROWS, COLUMNS = 256, 2048
@@ -47,14 +46,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "_LARGE", 1 << 14)
 
 
-def about(operator: Operator) -> dict[str, Any]:
-    (case,) = operator.cases
-    return {"path": Path("suite.py"), "operator": "op", "case": case, "entries": (), "automatic_impostors": False}
-
-
 def hold(operator: Operator) -> Held:
     (case,) = operator.cases
-    references, useless = stages._held_or_sparing(VerifyCase(**about(operator), declared_impostors=()), operator, CPU)
+    job = job_of(VerifyCase, operator, automatic_impostors=False, declared_impostors=())
+    references, useless = stages._held_or_sparing(job, operator, CPU)
     assert useless is None
     return Held(operator, case, CPU, references, functools.partial(stages._made, operator, CPU))
 
@@ -63,9 +58,10 @@ def hold(operator: Operator) -> Held:
 def test_a_case_that_is_short_on_a_gpu_is_not_judged_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     operator, made = declare(), stages._made
     monkeypatch.setattr(stages, "_made", lambda operator, _, case, seed: made(operator, CPU, case, seed))
+    job = job_of(HoldCase, operator, automatic_impostors=False)
     with pytest.raises(TooLargeError):
-        stages._held_or_sparing(HoldCase(**about(operator)), operator, torch.device("cuda"))
-    assert stages._held_or_sparing(HoldCase(**about(operator)), operator, CPU)[1] is None
+        stages._held_or_sparing(job, operator, torch.device("cuda"))
+    assert stages._held_or_sparing(job, operator, CPU)[1] is None
 
 
 def verify(held: Held, operator: Operator, name: str = "v") -> Verification:

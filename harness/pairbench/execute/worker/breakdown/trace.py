@@ -169,8 +169,8 @@ def _assign(device: list[dict[str, Any]], windows: list[Window], launched_by: La
         window.activities.sort(key=lambda item: (item.launch.start if item.launch else item.start, item.start))
 
 
-def module_of(path: Iterable[Span]) -> str:
-    return next((span.name.removeprefix(MODULE) for span in reversed(list(path)) if span.name.startswith(MODULE)), "")
+def module_of(path: list[Span]) -> str:
+    return next((span.name.removeprefix(MODULE) for span in reversed(path) if span.name.startswith(MODULE)), "")
 
 
 def operators_of(path: Iterable[Span]) -> tuple[str, ...]:

@@ -356,12 +356,11 @@ def of_entry(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
             raise EntryEndedError(timed.index) from error
 
 
+@dataclass
 class EntryEndedError(Exception):
     """An entry raised while it was timed, although it had not before: the cause is the exception. Without a cause, its time is over."""
 
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.index = index
+    index: int
 
 
 def _paired_blocks(entries: list[Timed], good: NDArray[np.bool_]) -> list[PairedBlocks]:

@@ -167,11 +167,9 @@ def _sample(
     # One is enough to tell twice as long from as long, and seven would take most of the time. A long call needs none.
     lead_in = 0 if known is None or is_long(timed) else min(timed.lead_in, 1)
     for place in range(lead_in if before is None else before):
-        if known is None or in_place or place:
-            call.reset()
-        else:
+        if not (known is None or in_place or place):
             known.put(call)
-            call.reset()
+        call.reset()
         ready.timer.flush()
         call.run()
     inputs.put(call)

@@ -27,19 +27,17 @@ _LIMIT = 0x06
 _MAPS = Path("/proc/self/maps")
 
 
-def reset_persisting() -> bool:
-    """Give back the L2 lines that a call has set aside (`cudaDeviceSetLimit`), which a flush does not evict; return whether there may have been any.
+def reset_persisting() -> None:
+    """Give back the L2 lines that a call has set aside (`cudaDeviceSetLimit`), which a flush does not evict.
 
     Without such a limit only asking is paid for. Neither cost has been measured on a GPU yet. The runtime is the one that torch has loaded.
     """
     runtime, _ = open_runtime()
     if runtime is None:
-        return False
+        return
     limit = ctypes.c_size_t(0)
-    if runtime.cudaDeviceGetLimit(ctypes.byref(limit), _LIMIT) != 0 or limit.value == 0:
-        return False
-    runtime.cudaCtxResetPersistingL2Cache()
-    return True
+    if runtime.cudaDeviceGetLimit(ctypes.byref(limit), _LIMIT) == 0 and limit.value != 0:
+        runtime.cudaCtxResetPersistingL2Cache()
 
 
 @functools.cache

@@ -4,6 +4,7 @@ An implementation that zeroes an input after its own output is right has the nex
 are looked at around turns, outside of the clock: in all of them as long as that takes little of the time, else in some that are drawn.
 """
 
+import functools
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,9 +82,10 @@ class Values:
         free_s, started = _FREE_S[device.type], trusted.perf_counter()
         names = [name for name in inputs if name not in operator.constants and name not in operator.state]
         shared, judged = {name: inputs[name] for name in names}, not operator.state or bool(operator.reset)
+        values_of = functools.partial(cls, shared=shared, free_s=free_s, judged=judged)
         found = trees.named_tensors(shared)
         if not found or not trees.has_room(found, copies=1 + _MORE[0][1]) or made_s >= _MORE[-1][0]:
-            return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged)
+            return values_of(sets=(shared,))
 
         def make(number: int) -> dict[str, Any]:
             made = build_inputs(operator, case, device, set_seed(number), like=inputs)
@@ -96,10 +98,8 @@ class Values:
         took = trusted.perf_counter() - began
         more = next((count for limit, count in _MORE if took < limit), 0)
         if not more or not trees.same_form(shared, second):  # the shape of a case may depend on its values
-            spent_s = trusted.perf_counter() - started
-            return cls(shared=shared, sets=(shared,), free_s=free_s, judged=judged, spent_s=spent_s)
-        sets = (first, second, *(make(number) for number in range(2, 1 + more)))
-        values = cls(shared=shared, sets=sets, free_s=free_s, judged=judged)
+            return values_of(sets=(shared,), spent_s=trusted.perf_counter() - started)
+        values = values_of(sets=(first, second, *(make(number) for number in range(2, 1 + more))))
         values.place_s = values._time_placing(device)
         values.spent_s = trusted.perf_counter() - started
         return values

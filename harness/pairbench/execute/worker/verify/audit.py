@@ -12,7 +12,7 @@ from pairbench.execute.worker.devices import synchronize
 from pairbench.execute.worker.faults import explain
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, refill
-from pairbench.execute.worker.verify.case import ExpectedOutputs, References, is_small
+from pairbench.execute.worker.verify.case import ExpectedOutputs, References, baseline_outputs, is_small
 from pairbench.execute.worker.verify.draws import by_output
 from pairbench.execute.worker.verify.judge import clearly_wrong, in_order_of, judge, same_outputs
 from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
@@ -61,7 +61,7 @@ def audit_other_inputs(
         return None
     if not rounding and (why := clearly_wrong(second.outputs, first.outputs, operator.tolerance_for, first.known)):
         return _result(name, False, why)
-    made = (make_call(operator, operator.baseline, "eager", inputs).observe() for inputs in more)
+    made = (baseline_outputs(operator, inputs) for inputs in more)
     others = itertools.chain([second.outputs], made if is_small(first.outputs) else ())
     by = first.oracle, operator.tolerance_for, first.known
     verdicts = (judge(wrong, first.outputs, *by).mismatch for wrong in others)
@@ -93,7 +93,7 @@ def _wrong_gradients(operator: Operator, reference: ExpectedOutputs) -> Iterator
     right = {path: leaf for path, leaf in leaves(reference.outputs) if gradient_of(path)}
     ones = {path: torch.ones_like(given) for path, given in reference.inputs[OUTPUT_GRADIENTS].items()}
     alike = copy_inputs({**reference.inputs, OUTPUT_GRADIENTS: ones})
-    unscaled = dict(leaves(copy_tree(make_call(operator, operator.baseline, "eager", alike).observe())))
+    unscaled = dict(leaves(copy_tree(baseline_outputs(operator, alike))))
     for path in right:
         yield "not scaled by the output's gradient", path, unscaled[path]
     for path, other in itertools.permutations(right, 2):

@@ -81,8 +81,13 @@ class ExpectedOutputs(Value):
 References = tuple[ExpectedOutputs, ...]  # the expected outputs of a case, for each seed
 
 
+def baseline_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
+    """Return outputs and state of a call of the baseline, which may change the inputs."""
+    return make_call(operator, operator.baseline, "eager", inputs).observe()
+
+
 def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs:
-    outputs = copy_tree(make_call(operator, operator.baseline, "eager", trees.copy_inputs(inputs)).observe())
+    outputs = copy_tree(baseline_outputs(operator, trees.copy_inputs(inputs)))
     if why := refused(outputs):
         raise DeclarationError(why)
     _synchronize_all()
@@ -131,7 +136,7 @@ def why_anything_passes(
         return None
     if is_small(first.outputs):
         for inputs in more:
-            if not same_outputs(first.outputs, make_call(operator, operator.baseline, "eager", inputs).observe()):
+            if not same_outputs(first.outputs, baseline_outputs(operator, inputs)):
                 return None
     made, wider = "have inputs() make inputs on which it depends", "a wider dtype if it only rounds to the same value"
     advice = f"{made}, return it in {wider}, or declare accepts_constant=True if that is meant"
@@ -328,7 +333,7 @@ def _verdicts(
         synchronize(device)
         return outputs
 
-    again = make_call(operator, operator.baseline, "eager", call.shared).observe()
+    again = baseline_outputs(operator, call.shared)
     del again  # the next call might be given this memory, with the right outputs in it, and leave it unwritten
     once = _copied(outputs, sparing=first.sparing)
     copied = once is not outputs  # else it may be what later calls write to

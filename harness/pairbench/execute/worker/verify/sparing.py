@@ -14,13 +14,13 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import HARNESS_LACKED
-from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.devices import SEEDS, free_bytes, release_memory
 from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memory
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, named_tensors, tensors, with_replaced
 from pairbench.execute.worker.verify.case import (
     ExpectedOutputs,
     References,
+    baseline_outputs,
     oracle_or_why,
     oracle_outputs,
     verify_entry,
@@ -53,17 +53,17 @@ def sparing_references(operator: Operator, case: Case, make: Make, *, bare: bool
 
     def reference(seed: int, outputs: Any = None, oracle: Any = None) -> ExpectedOutputs:
         make_inputs = functools.partial(make, case, seed)
-        expect = lambda: _outputs(operator, make_inputs())  # noqa: E731
+        expect = lambda: baseline_outputs(operator, make_inputs())  # noqa: E731
         return ExpectedOutputs(make=make_inputs, outputs=outputs, oracle=oracle, oracle_missing=missing, expect=expect)
 
     missing: str | None = "no oracle: out of memory beside what the implementation needs"
     oracle = useless = outputs = None
     if not bare:
         oracle, missing = _oracle(operator, case, make)
-        outputs = _outputs(operator, make(case, SEEDS[0]))
-        other = _outputs(operator, make(case, SEEDS[1]))
+        outputs = baseline_outputs(operator, make(case, SEEDS[0]))
+        other = baseline_outputs(operator, make(case, SEEDS[1]))
         if _extents(outputs) & _extents(other):  # the baseline gives the same memory each time
-            outputs = copy_tree(_outputs(operator, make(case, SEEDS[0])))
+            outputs = copy_tree(baseline_outputs(operator, make(case, SEEDS[0])))
         elif same_outputs(outputs, other):
             both = reference(SEEDS[0], outputs), reference(SEEDS[1], other)
             useless = why_anything_passes(operator, case, both, ())
@@ -129,11 +129,6 @@ def _remembered(make: Make) -> Make:
         return inputs
 
     return made
-
-
-def _outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
-    """Return the baseline's outputs; the inputs are the call's own."""
-    return make_call(operator, operator.baseline, "eager", inputs).observe()
 
 
 def _extents(outputs: Any) -> set[int]:
