@@ -26,16 +26,13 @@ def arrive(value: Any) -> Any:
 @pytest.mark.parametrize(
     "value",
     [
-        *(1, -2.5, True, None, "a'b", b"x", 1 + 2j, ..., math.inf, -math.inf),
+        *(1, -2.5, True, None, "a'b", b"x", 1 + 2j, ..., math.inf, -math.inf, math.nan),
         *((), [], {}, (1,), [1, (2, "x")], {"a": [1.5, None]}, {1, 2}, frozenset({3}), set()),
     ],
 )
 def test_plain_values_arrive(value: object) -> None:
-    assert eval(literal_of(value) or "") == value  # noqa: S307 (it is what is tested)
-
-
-def test_not_a_number_arrives() -> None:
-    assert math.isnan(eval(literal_of(math.nan) or ""))  # noqa: S307 (it is what is tested)
+    found = eval(literal_of(value) or "")  # noqa: S307 (it is what is tested)
+    assert found == value or (found != found and value is math.nan)  # noqa: PLR0124
 
 
 def test_a_function_arrives_with_all_that_it_uses(script: Script) -> None:
@@ -137,7 +134,8 @@ def test_an_operator_arrives_whole(script: Script) -> None:
         "    'two': Variant(lambda x, w: x * 2, builds_on='one', consumes=['x'])},\n"
         "    inputs=lambda make, n: {'x': make.normal(n), 'w': make.ones(n)}, cases={'smoke': grid(n=[1, 2]), 'real': [dict(n=(3, 4))]},\n"
         "    impostors={'zero': lambda x, w: x * 0}, oracle=lambda x, w: x + x, tolerance={'float32': Tolerance(rtol=0.1)}, cost=cost,\n"
-        "    constants=['w'], consumes=['x'], accepts_constant=True, source='a paper', owner='@us')\n"
+        "    constants=['w'], consumes=['x'], accepts_constant=True, source='a paper', owner='@us',\n"
+        "    gradients=['x'], gradient_tolerance={'x': Tolerance(rtol=0.2)})\n"
     )
     source = SourceText()
     add_operator(source, names["op"])
@@ -145,7 +143,19 @@ def test_an_operator_arrives_whole(script: Script) -> None:
     exec(source.text(), there)  # noqa: S102 (it is the test's own)
     (found,) = (value for value in there.values() if isinstance(value, Operator))
     given = names["op"]
-    for name in ("name", "cases", "tolerance", "constants", "state", "reset", "accepts_constant", "source", "owner"):
+    same = (
+        "name",
+        "cases",
+        "tolerance",
+        "constants",
+        "state",
+        "reset",
+        "accepts_constant",
+        "source",
+        "owner",
+        "gradients",
+    )
+    for name in (*same, "gradient_tolerance"):
         assert getattr(found, name) == getattr(given, name), name
     assert found.variants["one"].needs == ("cpu",) and found.variants["two"].builds_on == "one"
     assert found.baseline.consumes == found.variants["two"].consumes == ("x",) and not found.variants["one"].consumes

@@ -49,27 +49,6 @@ def test_operators_come_in_the_order_of_declaration(tmp_path: Path) -> None:
     assert [*load_suite(write(tmp_path, "listed", in_a_list))] == ["op"]
 
 
-def test_two_files_of_one_name_live_side_by_side(tmp_path: Path) -> None:
-    one = load_suite(write(tmp_path / "one", "ops", PLAIN.format(name="first")))
-    two = load_suite(write(tmp_path / "two", "ops", PLAIN.format(name="second")))
-    assert (list(one), list(two)) == (["first"], ["second"])
-    modules = {operator.baseline.function.__module__ for found in (one, two) for operator in found.values()}
-    assert len(modules) == 2 and modules <= sys.modules.keys() and "ops" not in sys.modules
-
-
-def test_a_suite_may_import_what_lies_beside_it(tmp_path: Path) -> None:
-    write(tmp_path, "helpers_beside", "SIZES = [3]\n")
-    text = (
-        PLAIN.format(name="op")
-        .replace("n=[1]", "n=SIZES")
-        .replace("from pair", "from helpers_beside import SIZES\nfrom pair")
-    )
-    before = list(sys.path)
-    (operator,) = load_suite(write(tmp_path, "ops", text)).values()
-    assert dict(operator.cases[0].axes) == {"n": 3}
-    assert sys.path == before
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
