@@ -115,21 +115,24 @@ def test_an_operator_of_a_file_is_run_from_it_and_with_other_cases_from_its_text
     with open_targets(declared, cases=pairbench.grid(n=[32])) as opened:
         (operator,) = load_suite(Path(opened.select[0].partition("::")[0])).values()
         assert [case.key for case in operator.cases] == ["declared[n=32]"]
+    with pytest.raises(DeclarationError, match="axis 'm'"), open_targets(declared, cases=pairbench.grid(m=[7])):
+        pass
 
 
 def test_measure_takes_tensors_as_they_lie_and_gradients(places: Path) -> None:
     x = torch.randn(6, 40).t()[::2]
     # The oracle's inputs are of another dtype, and so lie otherwise.
     functions = {
-        "plain": lambda x, n: x * n,
-        "strided": lambda y, n: y * n if y.stride(0) == 2 or y.dtype == torch.float64 else y,
-        "C": torch.mul,
+        "plain": lambda x, y, n: x + n * (y - x),
+        "C": torch.lerp,
+        "strided": lambda a, b, n: a + n * (b - a) if a.stride(0) == 2 or a.dtype == torch.float64 else b,
     }
-    found = pairbench.measure(functions, [x, 4], name="layout", gradients=["x"], **QUICK)
+    arguments = {"x": x, "y": torch.randn(20, 6), "n": 0.25}
+    found = pairbench.measure(functions, arguments, name="layout", gradients=["x"], **QUICK)
     assert found.ok and set(found.frame["status"]) == {"measured"}, found
     directions = ("bwd", "fwd", "fwd_bwd")
     assert sorted(found.frame["case"].unique()) == [
-        f"layout[direction={one},dtype=float32,n=4,x=20x6]" for one in directions
+        f"layout[direction={one},dtype=float32,n=0.25,x=20x6,y=20x6]" for one in directions
     ]
     assert found.frame["saved_bytes"].notna().all()
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pairbench import Operator, Tolerance, grid
-from pairbench.errors import DeclarationError, UsageError
-from pairbench.interface.opened import add_operator, with_cases
+from pairbench import Operator, Tolerance
+from pairbench.errors import UsageError
+from pairbench.interface.opened import add_operator
 from pairbench.interface.source import SourceText, literal_of
 from tests.interface.conftest import Script
 
@@ -150,13 +150,3 @@ def test_an_operator_arrives_whole(script: Script) -> None:
     assert found.variants["two"].function(3, 1) == 6 and found.impostors["zero"].function(3, 1) == 0
     assert found.cost is not None and found.cost(n=2) == (2, 4)
     assert found.oracle is not None and found.oracle(2, 0) == 4
-
-
-def test_other_cases_are_checked_like_declared_ones() -> None:
-    operator = Operator(
-        "double", baseline=abs, variants={"same": abs}, inputs=lambda make, n: {"x": n}, cases=grid(n=[1])
-    )
-    assert [case.key for case in with_cases(operator, grid(n=[7])).cases] == ["double[n=7]"]
-    assert with_cases(operator, None) is operator
-    with pytest.raises(DeclarationError, match="axis 'm'"):
-        with_cases(operator, grid(m=[7]))
