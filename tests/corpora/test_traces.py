@@ -12,7 +12,6 @@ from pairbench.errors import DeclarationError, SuiteError
 from pairbench.execute.worker.describe.operators import hashes_of
 from pairbench.execute.worker.inputs import build_inputs
 from pairbench.model.operator import Operator
-from pairbench.suite.definitions import read_definition
 from pairbench.suite.load import find_suites
 from tests.commands import Done, call, environment_of
 from tests.corpora.conftest import definition, only, safetensors, save, solution, spec, workload
@@ -59,11 +58,7 @@ def test_a_data_set_is_judged_as_it_lies_there(trace_set: Path) -> None:
     assert "taken: 4 of 5 problems, 6 of 9 workloads, 7 of 9 solutions" in done.stderr
 
 
-def test_one_candidate_for_a_definition_gets_one_answer(trace_set: Path) -> None:
-    mine = save(trace_set.parent / "mine.py", "def run(x):\n    return x + 1")
-    done = pairbench(trace_set, "judge", str(of(trace_set, "double")), str(mine), "--format", "json")
-    document = json.loads(done.stdout)
-    assert (done.returncode, document["verdict"], document["candidate"]) == (1, "wrong", "mine"), done.stderr
+def test_a_candidate_for_another_definition_is_refused(trace_set: Path) -> None:
     other = str(trace_set / "solutions" / "us" / "masked.json")
     done = pairbench(trace_set, "judge", str(of(trace_set, "double")), other)
     assert done.returncode == 2 and "it is for 'masked', not for 'double'" in done.stderr
@@ -78,9 +73,11 @@ def test_a_solution_is_loaded_where_it_is_called_and_changes_no_problem(trace_se
             y.copy_(x)
     """
     mine = save(trace_set.parent / "hostile.json", solution("hostile", "double", hostile))
-    done = pairbench(trace_set, "judge", str(of(trace_set, "double")), str(mine), "--format", "json")
-    (case,) = json.loads(done.stdout)["cases"]
-    assert case["code"] == "failed" and "replaces the code of" in case["reason"], case
+    chosen = (str(of(trace_set, "double")), "--against", str(mine), "-i", "hostile", "-i", "sum", "--format", "json")
+    rows = json.loads(pairbench(trace_set, "verify", *chosen).stdout)["verifications"]
+    statuses = {(row["implementation"], row["status"]) for row in rows}
+    assert statuses == {("baseline", "verified"), ("sum", "verified"), ("hostile", "failed")}, rows
+    assert all("replaces the code of" in row["reason"] for row in rows if row["implementation"] == "hostile")
 
 
 def test_names_become_axes_and_cases(trace_set: Path) -> None:
@@ -226,9 +223,8 @@ def test_candidates_are_solutions_or_files_that_define_run(trace_set: Path) -> N
     operator = only(double, place)
     assert list(operator.variants)[-4:] == ["best", "be_st", "be_st_", "mine"]
     assert "candidate e.json: 'best' is the name of a.json, too" in left_out(operator), "no candidate goes silently"
-    assert list(only(double, trace_set / "solutions" / "us" / "double" / "twice.json").variants)[-1] == "sum", (
-        "it comes last"
-    )
+    twice = trace_set / "solutions" / "us" / "double" / "twice.json"
+    assert [list(only(double, one).variants)[-1] for one in (twice, place / "double.py")] == ["sum", "double"]
 
 
 def test_hashes_follow_what_a_definition_means(trace_set: Path) -> None:
@@ -253,7 +249,3 @@ def test_hashes_follow_what_a_definition_means(trace_set: Path) -> None:
     shutil.copytree(trace_set, other)
     moved = hashes_of(of(other, "double"), only(of(other, "double")))
     assert moved[:5] == changed[:5] and moved[5] != changed[5]
-
-
-def test_the_root_is_beside_the_definitions(trace_set: Path) -> None:
-    assert read_definition(of(trace_set, "double")).root == trace_set

@@ -24,6 +24,7 @@ from pairbench.features import ab
 from pairbench.interface.opened import file_of, open_targets
 from pairbench.interface.stored import Verdicts
 from pairbench.model.environment import Device
+from pairbench.suite.load import load_suite
 from pairbench.workflow.progress import PlainProgress
 from tests.builders import git
 from tests.commands import forked_workers
@@ -107,55 +108,33 @@ def test_runs_in_a_store_are_compared(places: Path, result: pairbench.Result) ->
     assert len(trend.frame) == 2 and trend.plot() is not None and "scaled[n=64]" in str(trend)
 
 
-def test_other_cases_in_place_of_the_declared_ones(places: Path) -> None:
-    given = pairbench.run(declared, cases=pairbench.grid(n=[32]), **QUICK)
-    assert list(given.frame.case.unique()) == ["declared[n=32]"] and given.ok, given
-
-
-def test_an_operator_of_a_file_is_run_from_it() -> None:
+def test_an_operator_of_a_file_is_run_from_it_and_with_other_cases_from_its_text() -> None:
     assert file_of(declared) == Path(__file__)
     with open_targets(declared, cases=None) as opened:
         assert opened.select == [f"{__file__}::declared"] and not opened.text
+    with open_targets(declared, cases=pairbench.grid(n=[32])) as opened:
+        (operator,) = load_suite(Path(opened.select[0].partition("::")[0])).values()
+        assert [case.key for case in operator.cases] == ["declared[n=32]"]
+    with pytest.raises(DeclarationError, match="axis 'm'"), open_targets(declared, cases=pairbench.grid(m=[7])):
+        pass
 
 
-def test_measure_takes_tensors_as_they_lie(places: Path) -> None:
+def test_measure_takes_tensors_as_they_lie_and_gradients(places: Path) -> None:
     x = torch.randn(6, 40).t()[::2]
     # The oracle's inputs are of another dtype, and so lie otherwise.
-    seen = {
-        "plain": lambda x, n: x * n,
-        "strided": lambda y, n: y * n if y.stride(0) == 2 or y.dtype == torch.float64 else y,
+    functions = {
+        "plain": lambda x, y, n: x + n * (y - x),
+        "C": torch.lerp,
+        "strided": lambda a, b, n: a + n * (b - a) if a.stride(0) == 2 or a.dtype == torch.float64 else b,
     }
-    layout = pairbench.measure(seen, [x, 4], name="layout", **QUICK)
-    assert layout.ok, layout
-    assert list(layout.frame.case.unique()) == ["layout[dtype=float32,n=4,x=20x6]"]
-
-
-def test_measure_takes_gradients(places: Path) -> None:
-    functions = {"plain": lambda x, y: x * torch.sigmoid(x) * y, "silu": lambda x, y: torch.nn.functional.silu(x) * y}
-    found = pairbench.measure(functions, {"x": torch.randn(64), "y": torch.randn(64)}, gradients=["x"], **QUICK)
-    frame = found.frame
-    assert set(frame["status"]) == {"measured"} and frame["saved_bytes"].notna().all()
-    assert {case.partition("direction=")[2].partition(",")[0] for case in frame["case"]} == {"fwd", "bwd", "fwd_bwd"}
-
-
-def test_an_operator_with_gradients_is_sent_with_them(places: Path) -> None:
-    operator = pairbench.Operator(
-        "squares",
-        baseline=lambda x: x * x,
-        variants={"square": torch.square},
-        inputs=lambda make, n: {"x": make.normal(n)},
-        cases=pairbench.grid(n=[8]),
-        gradients=["x"],
-        gradient_tolerance=pairbench.REASSOCIATED,
-    )
-    found = pairbench.verify(operator, cases=pairbench.grid(n=[16], direction=["bwd"]), device="cpu")
-    assert list(found.frame["case"].unique()) == ["squares[direction=bwd,n=16]"]
-
-
-def test_measure_refuses_what_differs(places: Path) -> None:
-    found = pairbench.measure({"silu": torch.nn.functional.silu, "relu": torch.relu}, torch.randn(100), **QUICK)
-    assert not found.ok
-    assert list(found.frame.status) == ["skipped", "mismatched"]  # without a variant there is nothing to time
+    arguments = {"x": x, "y": torch.randn(20, 6), "n": 0.25}
+    found = pairbench.measure(functions, arguments, name="layout", gradients=["x"], **QUICK)
+    assert found.ok and set(found.frame["status"]) == {"measured"}, found
+    directions = ("bwd", "fwd", "fwd_bwd")
+    assert sorted(found.frame["case"].unique()) == [
+        f"layout[direction={one},dtype=float32,n=0.25,x=20x6,y=20x6]" for one in directions
+    ]
+    assert found.frame["saved_bytes"].notna().all()
 
 
 def test_verify_and_try(places: Path) -> None:

@@ -1,12 +1,13 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pairbench.model.environment import Device, Environment, HostLoad
-from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow import devices
 from pairbench.workflow.devices import probe_device
+from tests.analyze.test_records import ENVIRONMENT
 
 GPU = Device(selector="cuda:0", kind="cuda", name="a GPU", uuid="GPU-1")
 FOUND = {"copy_gbps": 3000.0}
@@ -23,11 +24,8 @@ def test_what_a_busy_host_gives_is_not_kept(
 
     def probe_in(workers: Any, device: Device, *, ceilings: bool = True) -> Environment:
         probed.append(ceilings)
-        observed = {"ceilings": FOUND if ceilings else {}, "foreign_processes": foreign}
-        values: dict[str, Any] = {"driver": "580", "cuda": "13", "cudnn": None, "torch": "2.13", "triton": None}
-        return Environment(
-            device=device, python="3.11", hostname="here", cpu="a CPU", rest={"observed": observed}, **values
-        )
+        found = replace(ENVIRONMENT, device=device, rest={})
+        return found.observing(ceilings=FOUND if ceilings else {}, foreign_processes=foreign)
 
     class Workers:
         def __init__(self, context: Any, device: Device) -> None: ...
@@ -38,11 +36,12 @@ def test_what_a_busy_host_gives_is_not_kept(
         def begin(self, environment: Environment) -> HostLoad:
             return HostLoad(cores=4, before=busy_cores)
 
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(devices, "probe_in", probe_in)
     monkeypatch.setattr(devices, "Workers", Workers)
     context: Any = None
     watch: Any = Watch()
     for _ in range(2):
-        observed = probe_device(context, GPU, watch, KeptCeilings(tmp_path)).rest["observed"]
+        observed = probe_device(context, GPU, watch).observed
         assert observed["ceilings"] == FOUND and observed["load"]["before"] == busy_cores
     assert probed == probes

@@ -1,6 +1,5 @@
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,6 @@ from pairbench.workflow.git import (
 )
 from pairbench.workflow.git import git as read_git
 from tests.builders import git
-
-ROOT = Path(__file__).parents[2]
-
 
 CI = ("GITHUB_REF", "GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID")
 AZURE = "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER"
@@ -64,34 +60,6 @@ def test_every_variable_that_git_calls_local_is_taken_away_but_its_settings(tmp_
     settings = {name for name in local if name.startswith("GIT_CONFIG")}
     assert settings and local - settings <= set(OF_ANOTHER_REPOSITORY)
     assert not settings & set(OF_ANOTHER_REPOSITORY)
-
-
-def test_hooks_of_one_repository_read_the_commit_of_another(tmp_path: Path) -> None:
-    ours, other = tmp_path / "ours", tmp_path / "other"
-    expected = commit(ours, "ours")
-    commit(other, "other")
-    code = (
-        "import os, sys; from pathlib import Path; from pairbench.workflow.git import read_commit; "
-        "commit = read_commit(Path(sys.argv[1])); "
-        "print(os.environ.get('GIT_INDEX_FILE', ''), commit.sha, file=open(sys.argv[2], 'w'))"
-    )
-    hooks = [other / ".git" / "hooks" / name for name in ("pre-commit", "post-commit")]
-    hooks[0].parent.mkdir(exist_ok=True)
-    for hook in hooks:
-        said = tmp_path / hook.name
-        hook.write_text(
-            f"""#!/bin/sh\nPYTHONPATH='{ROOT / "harness"}' '{sys.executable}' -c "{code}" '{ours}' '{said}'\n"""
-        )
-        hook.chmod(0o755)
-    # As `git commit` itself does in a linked worktree, where a hook finds GIT_DIR set.
-    linked = tmp_path / "linked"
-    git(other, "worktree", "add", "-q", str(linked), "-b", "more")
-    (linked / "other.txt").write_text("more")
-    git(linked, "commit", "-q", "-a", "-m", "more")
-    for hook in hooks:
-        index, sha = (tmp_path / hook.name).read_text().rsplit(maxsplit=1)
-        assert index, "git set none of its variables for the hook, so that this shows nothing"
-        assert sha == expected
 
 
 def test_what_git_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,11 @@ def p50_of(records: Sequence[Record]) -> float | None:
     return record.call_p50_ns
 
 
+def rendered(changes: tuple[Change, ...], *reference: str, output: str = "table") -> str:
+    before, now = Side(asked="main", runs=reference), Side(asked="d", runs=("d",))
+    return render_comparison(Comparison(reference=before, current=now, changes=changes), output, terminal=Terminal())
+
+
 def test_a_comparison_shows_the_p50_of_the_record_and_where_rounds_disagree_the_reason_gives_both() -> None:
     before = make_run(0, slower={"fused": 4.0})
     now = [two_states(record) if record.implementation == "fused" else record for record in make_run(1)]
@@ -95,8 +100,7 @@ def test_a_comparison_shows_the_p50_of_the_record_and_where_rounds_disagree_the_
     assert (judged.reference, judged.current) == (p50_of(before), 399_200.0)
     assert judged.change and judged.change.estimate == pytest.approx(1.134, rel=0.01)
     assert "geometric mean, 399.6 us -> 453.7 us" in judged.reason and "399.2 us" in judged.reason
-    side = Side(asked="x", runs=("x",))
-    text = render_comparison(Comparison(reference=side, current=side, changes=changes), "table", terminal=Terminal())
+    text = rendered(changes, "a")
     assert "the rounds of a side disagree" in text and "399.8 us" in text and "399.2 us" in text
     assert "disagree" not in p50(compare(make_run(0), make_run(1))).reason
 
@@ -106,13 +110,8 @@ def test_of_several_runs_the_median_is_shown_and_the_table_says_so() -> None:
     changes = compare(before, make_run(3))
     own = [one.call_p50_ns or 0.0 for one in only(before, implementation="fused", case=CASES[0])]
     assert p50(changes).reference == sorted(own)[1]
-    side = Side(asked="main", runs=("a", "b", "c"))
     for output in ("table", "markdown"):
-        text = render_comparison(
-            Comparison(reference=side, current=Side(asked="d", runs=("d",)), changes=changes),
-            output,
-            terminal=Terminal(),
-        )
+        text = rendered(changes, "a", "b", "c", output=output)
         assert "of several runs their median" in text and "geometric mean of the rounds" in text
 
 

@@ -1,48 +1,35 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pairbench.analyze.records import Run
 from pairbench.model.case import Case, make_case
-from pairbench.model.environment import Commit, Device, Environment
-from pairbench.model.outcome import EntrySamples, Outcome, Status, Telemetry, TimedRound
-from pairbench.model.plan import Entry, ImplementationDescription
+from pairbench.model.environment import Commit, Environment
+from pairbench.model.outcome import Outcome, Status
+from pairbench.model.plan import ImplementationDescription
 from pairbench.model.record import Record, Samples
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import RunWriter
 from pairbench.workflow.record import Recorder
 from tests.builders import described
+from tests.execute.made import BASELINE, CPU, VARIANT, timed_round
 
 RUN = Run(
     run_id="20260102T030405-abcdef",
     started_at="2026-01-02T03:04:05+00:00",
     commit=Commit(sha="0" * 40, committed_at="2026-01-01T00:00:00+00:00", branch=None, dirty=False),
 )
-CPU = Device(selector="cpu", kind="cpu", name="a CPU")
 ENVIRONMENT = Environment(
     device=CPU, driver=None, cuda=None, cudnn=None, torch="2", triton=None, python="3", hostname="box", cpu="a CPU"
 )
-ENTRIES = tuple(Entry(implementation=name, mode="eager") for name in ("baseline", "fast"))
+ENTRIES = (BASELINE, VARIANT)
 
 
 def outcomes(case: Case, rounds: int) -> list[Outcome]:
     """Return what a case came to in its first rounds."""
     implementations = tuple(ImplementationDescription(name=one.implementation, needs=(), hash="h") for one in ENTRIES)
-    operator = described(implementations=implementations, cases=(case,), costs={})
-    latencies: dict[str, Any] = dict(call_ns=(2e6, 3e6), host_ns=(1e5, 2e5), device_ns=None, device_timer=None)
-    samples = tuple(EntrySamples(entry=entry, position=(0, 1), at_ns=(0, 1), **latencies) for entry in ENTRIES)
-    timed = TimedRound(
-        round=0,
-        timer="perf_counter",
-        entries=samples,
-        throttled=(False, False),
-        remeasured=0,
-        stop_reason="precise",
-        telemetry=Telemetry(),
-        measuring_s=1.0,
-    )
-    several = tuple(replace(timed, round=index) for index in range(rounds))
+    operator = described(implementations=implementations, cases=(case,))
+    several = tuple(timed_round(*ENTRIES, index=index, blocks=2) for index in range(rounds))
     return [Outcome(operator=operator, case=case, entry=one, status=Status.MEASURED, rounds=several) for one in ENTRIES]
 
 

@@ -30,12 +30,6 @@ Cases = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 """Cases as `Operator(cases=)` takes them: a list of points, or one for each tier."""
 
 
-def with_cases(operator: Operator, cases: Cases | None) -> Operator:
-    """Return an operator with other cases; itself if none are given."""
-    changes: dict[str, Any] = {"cases": cases, "claims": ()}
-    return operator if cases is None else replace(operator, **changes)
-
-
 def add_operator(source: SourceText, operator: Operator) -> None:
     """Add the declaration of an operator, and all definitions that it uses, to the text of a suite."""
     what = f"operator {operator.name!r}"
@@ -105,12 +99,14 @@ def open_targets(targets: Targets, *, cases: Cases | None, catalogue: bool = Fal
     if cases is not None and not given:
         raise UsageError("cases= goes with an Operator, and none is given")
     config = configure(catalogue=catalogue, **options)
-    select, unfiled = [], []
+    select, unfiled, changes = [], [], dict[str, Any](cases=cases, claims=())
     for target in given:
         if not isinstance(target, Operator):
             select.append(str(target))
-        elif (file := file_of(target)) is None or cases is not None:
-            unfiled.append(with_cases(target, cases))
+        elif cases is not None:
+            unfiled.append(replace(target, **changes))
+        elif (file := file_of(target)) is None:
+            unfiled.append(target)
         else:
             select.append(f"{file}::{target.name}")
     if not unfiled:

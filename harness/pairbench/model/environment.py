@@ -59,6 +59,14 @@ class Environment(Value):
     """All other settings as JSON values. Those under the key `observed` describe this run alone and are not hashed."""
 
     @property
+    def observed(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.rest.get("observed", {})
+        return found
+
+    def observing(self, **more: Any) -> "Environment":
+        return replace(self, rest={**self.rest, "observed": self.observed | more})
+
+    @property
     def hash(self) -> str:
         """A hash that is equal for two runs exactly if everything that can move a latency was the same."""
         stable = {key: value for key, value in self.rest.items() if key != "observed"}
@@ -101,8 +109,7 @@ class HostLoad(Value):
         return f"{self.most:.1f} of {self.cores} cores are busy with other work: {what} not to be believed"
 
     def put_in(self, environment: Environment) -> Environment:
-        observed = {**environment.rest.get("observed", {}), "load": {**vars(self)}}
-        return replace(environment, rest={**environment.rest, "observed": observed})
+        return environment.observing(load={**vars(self)})
 
 
 @functools.lru_cache(maxsize=256)

@@ -27,16 +27,7 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
     files: list[Path] = []
     for place in places:
         if place.is_dir():
-            for file in _files(place):
-                try:
-                    is_suite = (
-                        declares_operators(file.read_text(errors="replace"))
-                        if file.suffix == ".py"
-                        else is_definition(file)
-                    )
-                    files += [file] if is_suite else []
-                except OSError:  # loading the file reports it
-                    files.append(file)
+            files += filter(_is_suite, _files(place))
         elif place.is_file():
             files.append(place)
         else:
@@ -52,6 +43,13 @@ def _files(folder: Path) -> Iterator[Path]:
         hidden = entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages")
         if entry.is_dir() and not entry.is_symlink() and not hidden and not (entry / "pyvenv.cfg").is_file():
             yield from _files(entry)
+
+
+def _is_suite(file: Path) -> bool:
+    try:
+        return declares_operators(file.read_text(errors="replace")) if file.suffix == ".py" else is_definition(file)
+    except OSError:  # loading the file reports it
+        return True
 
 
 def declares_operators(text: str) -> bool:

@@ -207,7 +207,7 @@ class HostWatch:
         """Report other work on the device and its host before timing begins, and return the host's load."""
         self.before = replace(self.before, before=self._meter.foreign_cores())
         self.end(self.before)
-        observed = environment.rest.get("observed", {})
+        observed = environment.observed
         beside = observed.get("foreign_processes_beside", {})
         for selector, foreign in {self._device.selector: observed.get("foreign_processes"), **beside}.items():
             if foreign:
@@ -231,11 +231,9 @@ class HostWatch:
             self._notify(f"pairbench: {self._device.selector}: {why}")
 
 
-def probe_device(
-    context: WorkerContext, device: Device, watch: HostWatch, kept: KeptCeilings | None = None
-) -> Environment:
+def probe_device(context: WorkerContext, device: Device, watch: HostWatch) -> Environment:
     """Return a device's environment with its host's load; ceilings come from the user's cache where they are known."""
-    kept = kept or KeptCeilings()
+    kept = KeptCeilings()
     with Workers(context, device) as workers:
         bare = probe_in(workers, device, ceilings=False)
         known = kept.put_in(bare)
@@ -257,7 +255,7 @@ def examine(config: Config, wanted: str) -> list[dict[str, Any]]:
 
 
 def _known(environment: Environment) -> list[Finding]:
-    ceilings = ", ".join(f"{name} {value:.4g}" for name, value in environment.rest["observed"]["ceilings"].items())
+    ceilings = ", ".join(f"{name} {value:.4g}" for name, value in environment.observed["ceilings"].items())
     versions = f"torch {environment.torch}, triton {environment.triton or 'none'}, Python {environment.python}"
     if environment.device.kind == "cuda":
         versions += f", CUDA {environment.cuda}, cuDNN {environment.cudnn}, driver {environment.driver or 'unknown'}"

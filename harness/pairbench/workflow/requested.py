@@ -7,7 +7,7 @@ import functools
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -103,8 +103,7 @@ class Requested(Value):
     def put_in(self, environment: Environment) -> Environment:
         plain: dict[str, Any] = {"select": [list(pair) for pair in self.select]}
         plain |= {name: sorted(getattr(self, name)) for name in ("suites", "tiers", "modes", "implementations")}
-        observed = {**environment.rest.get("observed", {}), _KEY: plain}
-        return replace(environment, rest={**environment.rest, "observed": observed})
+        return environment.observing(**{_KEY: plain})
 
     @classmethod
     def read(cls, environment: str | None, moved: Mapping[str, str]) -> "Requested | None":
