@@ -77,6 +77,24 @@ def test_other_implementations_are_told_by_the_ratio_of_the_speedups() -> None:
     assert case.best == "compiled" and case.over_best == case.over_compiled
 
 
+@pytest.mark.parametrize(
+    ("roof", "slower", "score"),
+    [
+        (0.5, {"compiled": 0.5, "fused": 0.5}, 0.5),  # as fast as the faster of the two
+        (1.0, {"compiled": 1.0, "fused": 0.5}, 1.0),
+        (0.5, {"compiled": 1.0, "fused": 0.5}, 0.75),
+        (0.9, {"compiled": 0.25, "fused": 0.5}, 0.0),  # the roof is above the usual time, and below the candidate's
+        (None, {}, None),
+    ],
+)
+def test_the_score_is_half_at_the_usual_time_and_one_at_the_roof(
+    roof: float | None, slower: dict[str, float], score: float | None
+) -> None:
+    records = [replace(one, roofline_fraction=roof) for one in timed(slower)]
+    found = answer(records).cases[0].sol_score
+    assert found == (score if score is None else pytest.approx(score, abs=0.01))
+
+
 def test_a_variant_of_a_suite_is_judged_and_what_is_no_variant_is_named(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.pairbench]\ncase_seconds = 0.02\nmin_samples = 20\nrounds = 1\n")
     (tmp_path / "ops.py").write_text(

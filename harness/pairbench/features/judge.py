@@ -47,6 +47,8 @@ class CaseAnswer(Value):
     peak_bytes: int | None
     saved_bytes: int | None
     roofline_fraction: float | None
+    sol_score: float | None
+    """SOL-ExecBench's score: 0.5 as fast as the faster of baseline and compiled, 1 at this device's roof; null where the cost is not declared."""
 
 
 class Answer(Value):
@@ -133,8 +135,21 @@ def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:
         over_compiled=speedup_over(record, beside.get("compiled")),
         over_best=speedup_over(record, best),
         best=best.implementation if best else None,
+        sol_score=_sol_score(record, (baseline, beside.get("compiled"))),
         **{name: getattr(record, name) for name in _COPIED},
     )
+
+
+def _sol_score(record: Record, usual: Iterable[Record | None]) -> float | None:
+    """Return 1 / (1 + (T - T_roof) / (T_usual - T_roof))."""
+    p50 = p50_of(record)
+    usual_ns = min((known.estimate for one in usual if one and (known := p50_of(one))), default=None)
+    if p50 is None or usual_ns is None or not record.roofline_fraction:
+        return None
+    roof_ns = p50.estimate * record.roofline_fraction
+    if usual_ns <= roof_ns:
+        return float(p50.estimate <= roof_ns)
+    return 1 / (1 + (p50.estimate - roof_ns) / (usual_ns - roof_ns))
 
 
 def _verdict(cases: Sequence[CaseAnswer]) -> str:
