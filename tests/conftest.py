@@ -59,14 +59,12 @@ LONGEST = (
     "tests/site/test_hostile.py",
 )
 # Files that share a run with another file.
-WITH = {
-    "tests/cli/test_verbs.py": "tests/cli/test_run.py",
-    "tests/cli/test_compare.py": "tests/cli/test_hostile.py",
-}
+WITH = {"tests/cli/test_verbs.py": "tests/cli/test_run.py"}
 # Files whose tests share nothing, or only what all processes share, or what a group that a test names itself has in common.
 ALONE = (
     "tests/catalogue/test_verify.py",
-    *(f"tests/cli/test_{name}.py" for name in ("interrupted", "left_out", "odd_names", "store_fails", "try")),
+    *(f"tests/cli/test_{name}.py" for name in ("calibrate", "candidates", "edited", "interrupted", "left_out")),
+    *(f"tests/cli/test_{name}.py" for name in ("odd_names", "problems", "store_fails", "try")),
     "tests/integrations/test_plugin_collects.py",
     "tests/fleet/test_fleet.py",
     *(f"tests/site/test_{name}.py" for name in ("accessible", "charts", "hostile", "keyboard", "pages", "widths")),

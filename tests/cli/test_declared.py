@@ -37,7 +37,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Done:
     folder = tmp_path_factory.mktemp("declared")
     (folder / "slow_inputs.py").write_text(SLOW_INPUTS)
     training = (f"{SUITES}/training.py::{name}" for name in ("right", "wrong", "modules"))
-    suites = (*files("consuming", "reset/appends"), *training, "slow_inputs.py")
+    suites = (*files("consuming", "appends"), *training, "slow_inputs.py")
     return call(folder, settle(folder), "run", "--device", "cpu", "--format", "json", *suites)
 
 
