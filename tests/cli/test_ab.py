@@ -35,7 +35,7 @@ def pair(name, variant, baseline=lambda x: x + 1, cases=None, **more):
     return Operator(name, baseline=baseline, variants={"v": variant}, inputs=inputs, cases=cases or grid(n=[8]), **more)
 
 slowed = pair("slowed", lambda x: waits(x, 1), baseline=lambda x: waits(x, 1))
-gone = pair("gone", lambda x: x + 1, cases=grid(n=[8, 9]))
+gone = pair("gone", lambda x: x + 1, cases=grid(n=[9]))
 asked = pair("asked", lambda x: x + 1)
 several = Operator("several", baseline=lambda x: x + 1, inputs=inputs, cases=grid(n=[8]), tolerance=Tolerance(atol=0.5), variants={
     "counted": lambda x: step.plus_one(x), "shifted": lambda x: x + 0.6, "crashing": lambda x: x + 1})
@@ -46,7 +46,7 @@ EDITS = {
     # So much that it is proven beside whatever else keeps this machine.
     'pair("slowed", lambda x: waits(x, 1)': 'pair("slowed", lambda x: waits(x, 8)',
     "x + 0.6": "x + 1.4",
-    "cases=grid(n=[8, 9])": "cases=grid(n=[8, 10])",
+    "cases=grid(n=[9])": "cases=grid(n=[10])",
     'pair("asked", lambda x: x + 1)': 'pair("asked", lambda x: x + 1, tolerance=Tolerance(atol=0.25))',
     '"crashing": lambda x: x + 1': '"crashing": lambda x: os.abort()',
 }

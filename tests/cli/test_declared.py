@@ -10,6 +10,11 @@ import pytest
 from tests.cli.conftest import SUITES, Pairbench, files, records_of, settle
 from tests.commands import Done, call
 
+# All that is asked below: the other mistakes in a backward are tried by a worker alone.
+IMPLEMENTATIONS = (
+    *("library", "function", "in_place", "by_hand", "in_logits", "in_gradient", "by_slice", "add", "v"),
+    *("good", "detached", "one_way", "forgetful", "accumulates", "unscaled", "apart", "same", "wrong", "undeclared"),
+)
 Rows = dict[tuple[str, str, str], dict[str, Any]]
 DIRECTIONS = ("fwd", "bwd", "fwd_bwd")
 SLOW_INPUTS = """
@@ -38,7 +43,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Done:
     (folder / "slow_inputs.py").write_text(SLOW_INPUTS)
     training = (f"{SUITES}/training.py::{name}" for name in ("right", "wrong", "modules"))
     suites = (*files("consuming", "appends"), *training, "slow_inputs.py")
-    return call(folder, settle(folder), "run", "--device", "cpu", "--format", "json", *suites)
+    chosen = [word for name in IMPLEMENTATIONS for word in ("-i", name)]
+    return call(folder, settle(folder), "run", "--device", "cpu", "--format", "json", *suites, *chosen)
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,8 @@ def attack(
     missing = {name: ATTACKS[name].needs() for name in names}
     parts = [part for name in names if not missing[name] for part in _divided(name, scale, seed)]
     with ThreadPoolExecutor(jobs) as pool:
-        made = list(pool.map(lambda part: _part(*part, until), parts))
+        begun = [pool.submit(_part, *part, until) for part in parts]
+    made = [one.result() for one in begun]
     made += [Seen(name=name, tried=0, why_not=why) for name, why in missing.items() if why]
     return [_joined(name, [one for one in made if one.name == name]) for name in names]
 
