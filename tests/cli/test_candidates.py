@@ -88,6 +88,18 @@ def test_each_candidate_gets_its_answer(name: str, tmp_path: Path, pairbench: Pa
         assert row["status"] in status and words in (row["reason"] or ""), (place, row["status"], row["reason"])
 
 
+def test_one_candidate_gets_one_answer(tmp_path: Path, pairbench: Pairbench) -> None:
+    common, own = PROBLEMS["3_Linear"]
+    problem = write(tmp_path / "3_Linear.py", PROBLEM, common | own)
+    wrong = write(tmp_path / "wrong.py", CANDIDATE, {"init": ", width", "body": "return x[:, :8]"})
+    done = pairbench("judge", str(problem), str(wrong), "--device", "cpu", "--rounds", "1", "--format", "json")
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["verdict"], document["candidate"]) == (1, "wrong", "wrong"), done.stderr
+    (case,) = document["cases"]
+    assert case["code"] == "mismatched" and "the worst, at [" in case["reason"]
+    assert case["best"] in ("baseline", "compiled")
+
+
 REACHES = "import socket; socket.create_connection(('127.0.0.1', 9), timeout=5)"
 
 

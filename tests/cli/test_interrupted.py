@@ -18,20 +18,48 @@ from pairbench.store.reader import read_run, runs
 from tests.cli.conftest import eventually, gone, processes_of
 from tests.commands import environment_of
 
-LONG = """
-import pathlib, os, time
+SUITE = """
+import os, pathlib, subprocess, time
 from pairbench import Operator, grid
 
+FOLDER = pathlib.Path({marks!r})
 pathlib.Path({pids!r}, str(os.getpid())).write_text(str(os.getppid()))
 
+def leave(name, **more):
+    FOLDER.joinpath(name).write_text(str(subprocess.Popen(["sleep", "300"], **more).pid))
+
+def daemon(name):
+    if not os.fork():
+        os.setsid()
+        if not (pid := os.fork()):
+            time.sleep(300)
+        FOLDER.joinpath(name).write_text(str(pid))
+        os._exit(0)
+    os.wait()
+
+def leave_all():
+    if not FOLDER.joinpath("has_left").exists():
+        leave("same_group")
+        leave("own_session", start_new_session=True)
+        daemon("daemon")
+        FOLDER.joinpath("has_left").touch()
+
+def has_records():
+    return any(pathlib.Path({results!r}).rglob("records/**/*.parquet"))
+
 def slow(x):
-    pathlib.Path({marks!r}, "called").touch()
+    if {leaves}:
+        leave_all()
+    FOLDER.joinpath("called").touch()
     time.sleep(0.002)
     return x + x
 
 op = Operator("op", baseline=slow, variants={{"same": slow}},
     inputs=lambda make, rows: {{"x": make.normal(rows)}}, cases=grid(rows=[4, 5, 6]))
 """
+LEFT = ("same_group", "own_session", "daemon")
+AT_ONCE, IN_THE_SECOND_CASE = "True", "len(x) == 5 and has_records()"
+"""When the suite starts processes that it leaves behind."""
 
 
 class Running:
@@ -40,8 +68,9 @@ class Running:
     def __init__(
         self,
         folder: Path,
-        suite: str = LONG,
+        suite: str = SUITE,
         *,
+        leaves: str = "False",
         words: tuple[str, ...] = ("run",),
         workers: str = "",
         rounds: int = 2,
@@ -51,7 +80,8 @@ class Running:
         self.pids, self.marks = folder / "pids", folder / "marks"
         for made in (self.pids, self.marks, folder / "tmp"):
             made.mkdir()
-        (folder / "ops.py").write_text(suite.format(pids=str(self.pids), marks=str(self.marks)))
+        places = {"pids": str(self.pids), "marks": str(self.marks), "results": str(folder / "results")}
+        (folder / "ops.py").write_text(suite.format(leaves=leaves, **places))
         (folder / "pyproject.toml").write_text(
             f"[tool.pairbench]\ncase_seconds = {seconds}\nmin_samples = 100000\nmax_samples = 100000\nrounds = {rounds}\n"
         )
@@ -91,8 +121,11 @@ class Running:
         return [pid for pid in processes_of(self.folder) if pid != self.process.pid]
 
     def left_by_suite(self) -> list[int]:
-        """Return the processes that the suite `LEAVES` has started."""
+        """Return the processes that the suite has left behind."""
         return [int((self.marks / name).read_text()) for name in LEFT]
+
+    def has_left(self) -> bool:
+        return (self.marks / "has_left").exists()
 
     def has_called(self) -> bool:
         return (self.marks / "called").exists()
@@ -127,17 +160,21 @@ def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         run.process.communicate()
 
 
-def test_ctrl_c_keeps_what_is_finished_and_accounts_for_the_rest(running: Callable[..., Running]) -> None:
-    run = running(rounds=1, workers="fork")
-    # The last round's outcomes are stored case by case: wait for the first, and interrupt in the second.
-    run.wait_for(run.has_records)
-    workers = run.workers()
+def test_ctrl_c_keeps_what_is_finished_accounts_for_the_rest_and_ends_what_the_suite_has_started(
+    running: Callable[..., Running],
+) -> None:
+    run = running(rounds=1, workers="fork", leaves=IN_THE_SECOND_CASE)
+    # The last round's outcomes are stored case by case.
+    run.wait_for(run.has_left)
+    workers, left = run.workers(), run.left_by_suite()
+    assert not any(map(gone, left))
     stdout, _ = run.end_by(signal.SIGINT)
     assert all(gone(pid) for pid in workers)
+    assert eventually(lambda: not run.left() and all(map(gone, left)))
     reading = read_run(run.folder / "results")
     assert not reading.problems and len(reading.value) == 6
     statuses = {record.case: record.status for record in reading.value}
-    assert sorted(statuses.values()) in (["measured", "skipped", "skipped"], ["measured", "measured", "skipped"])
+    assert statuses == {"op[rows=4]": "measured", "op[rows=5]": "skipped", "op[rows=6]": "skipped"}
     skipped = {record.reason for record in reading.value if record.status == "skipped"}
     assert skipped == {"the run was interrupted before this was measured"}
     document = json.loads(stdout)
@@ -218,49 +255,10 @@ def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Call
     assert [run.statuses for run in found.value if run.run_id != reading.value[0].run_id] == [{"skipped": 6}]
 
 
-LEAVES = """
-import os, pathlib, subprocess, sys, time
-from pairbench import Operator, grid
-
-FOLDER = pathlib.Path({marks!r})
-
-def leave(name, **more):
-    FOLDER.joinpath(name).write_text(str(subprocess.Popen(["sleep", "300"], **more).pid))
-
-def daemon(name):
-    if not os.fork():
-        os.setsid()
-        if not (pid := os.fork()):
-            time.sleep(300)
-        FOLDER.joinpath(name).write_text(str(pid))
-        os._exit(0)
-    os.wait()
-
-def slow(x):
-    if not FOLDER.joinpath("called").exists():
-        leave("same_group")
-        leave("own_session", start_new_session=True)
-        daemon("daemon")
-        FOLDER.joinpath("called").touch()
-    time.sleep(0.002)
-    return x + x
-
-op = Operator("op", baseline=slow, variants={{"same": slow}},
-    inputs=lambda make, rows: {{"x": make.normal(rows)}}, cases=grid(rows=[4]))
-"""
-LEFT = ("same_group", "own_session", "daemon")
-
-
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGINT,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGKILL, signal.SIGHUP, signal.SIGTERM)),
-    ],
-    ids=lambda one: one.name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM], ids=lambda one: one.name)
 def test_what_a_suite_has_started_ends_with_the_run(running: Callable[..., Running], number: signal.Signals) -> None:
-    run = running(LEAVES, rounds=1, seconds=30)
+    run = running(leaves=AT_ONCE, rounds=1, seconds=30)
     run.wait_for(run.has_called)
     left = run.left_by_suite()
     assert not any(map(gone, left))
@@ -270,7 +268,7 @@ def test_what_a_suite_has_started_ends_with_the_run(running: Callable[..., Runni
 
 @pytest.mark.slow
 def test_what_outlives_a_run_and_all_its_servers_is_found_by_the_next(running: Callable[..., Running]) -> None:
-    run = running(LEAVES, seconds=30, workers="fork")
+    run = running(leaves=AT_ONCE, seconds=30, workers="fork")
     run.wait_for(run.has_called)
     left = run.left_by_suite()
     for pid in (*run.servers(), run.process.pid):

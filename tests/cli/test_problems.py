@@ -170,21 +170,9 @@ def test_an_implementation_that_is_never_right_has_its_shares_too(corpus: Path) 
     assert fast_p(wrong, {"other.py"}) == []
 
 
-def test_one_candidate_gets_one_answer(corpus: Path, pairbench: Pairbench) -> None:
-    problem = str(corpus / "level1" / "2_Linear.py")
-    wrong = write(corpus / "wrong.py", CANDIDATE, {"init": ", width", "body": "return x[:, :8]"})
-    done = pairbench("judge", problem, str(wrong), "--device", "cpu", "--rounds", "1", "--format", "json")
-    document = json.loads(done.stdout)
-    assert (done.returncode, document["verdict"], document["candidate"]) == (1, "wrong", "wrong"), done.stderr
-    (case,) = document["cases"]
-    assert (
-        case["code"] == "mismatched"
-        and "the worst, at [" in case["reason"]
-        and case["best"] in ("baseline", "compiled")
-    )
-    zero = pairbench(
-        "judge", str(corpus / "level1" / "6_Zero.py"), str(corpus / "mine" / "6_Zero.py"), "--device", "cpu"
-    )
+def test_a_candidate_for_a_problem_that_cannot_be_judged_is_refused(corpus: Path, pairbench: Pairbench) -> None:
+    problem, candidate = str(corpus / "level1" / "6_Zero.py"), str(corpus / "mine" / "6_Zero.py")
+    zero = pairbench("judge", problem, candidate, "--device", "cpu")
     assert zero.returncode == 3 and "refused" in zero.stdout and "the same for all inputs" in zero.stdout
 
 
