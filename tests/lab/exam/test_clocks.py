@@ -22,7 +22,7 @@ def nvbench(*states: tuple[str, float | str | None], gpu: str = GPU) -> str:
 
     def state(entry: str, found: float | str | None) -> dict[str, Any]:
         values = {"nv/cold/sample_size": "0"}
-        if isinstance(found, float):
+        if isinstance(found, int | float):
             values |= {"nv/cold/time/gpu/mean": str(1.5 * found / 1e9), "nv/cold/time/gpu/stdev/relative": "inf"}
             values |= {"nv/cold/time/gpu/median": str(found / 1e9), "nv/cold/sm_clock_rate/mean": "1755e6"}
         data = [{"tag": tag, "data": [{"name": "value", "value": value}]} for tag, value in values.items()]
