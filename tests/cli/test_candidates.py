@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from pairbench.execute.isolation import can_be_kept_from
-from tests.cli.conftest import Pairbench, records_of
+from tests.cli.conftest import Pairbench, records_of, settle
 from tests.cli.test_problems import CANDIDATE, PROBLEM, write
+from tests.commands import call
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -88,38 +89,47 @@ def test_each_candidate_gets_its_answer(name: str, tmp_path: Path, pairbench: Pa
         assert row["status"] in status and words in (row["reason"] or ""), (place, row["status"], row["reason"])
 
 
+@pytest.fixture
+def isolates() -> None:
+    if len(can_be_kept_from()) < 2:
+        pytest.skip("this kernel cannot keep a process from both")
+
+
+@pytest.mark.usefixtures("isolates")
 def test_one_candidate_gets_one_answer(tmp_path: Path, pairbench: Pairbench) -> None:
     common, own = PROBLEMS["3_Linear"]
     problem = write(tmp_path / "3_Linear.py", PROBLEM, common | own)
     wrong = write(tmp_path / "wrong.py", CANDIDATE, {"init": ", width", "body": "return x[:, :8]"})
-    done = pairbench("judge", str(problem), str(wrong), "--device", "cpu", "--rounds", "1", "--format", "json")
+    options = ("--isolated", "--rounds", "1", "--device", "cpu", "--format", "json")
+    done = pairbench("judge", str(problem), str(wrong), *options)
     document = json.loads(done.stdout)
     assert (done.returncode, document["verdict"], document["candidate"]) == (1, "wrong", "wrong"), done.stderr
+    assert document["kept_from"] == ["network", "files"]
     (case,) = document["cases"]
     assert case["code"] == "mismatched" and "the worst, at [" in case["reason"]
     assert case["best"] in ("baseline", "compiled")
 
 
 REACHES = "import socket; socket.create_connection(('127.0.0.1', 9), timeout=5)"
+IN_ISOLATION = [
+    ("import tempfile; tempfile.TemporaryFile().close()", "measured", ""),
+    (REACHES, "failed", "Network is unreachable"),
+    ("open(__file__, 'a').close()", "failed", "Permission denied"),
+]
 
 
-@pytest.mark.parametrize(
-    ("does", "code", "words"),
-    [
-        ("import tempfile; tempfile.TemporaryFile().close()", "right", ""),
-        (REACHES, "failed", "Network is unreachable"),
-        ("open(__file__, 'a').close()", "failed", "Permission denied"),
-    ],
-)
-def test_a_candidate_in_isolation_reaches_nothing_and_writes_to_its_own_folder_alone(
-    does: str, code: str, words: str, tmp_path: Path, pairbench: Pairbench
-) -> None:
-    if len(can_be_kept_from()) < 2:
-        pytest.skip("this kernel cannot keep a process from both")
-    problem = write(tmp_path / "2_Softmax.py", PROBLEM, PROBLEMS["2_Softmax"][1])
-    candidate = write(tmp_path / "mine.py", CANDIDATE, {"body": f"{does}; return x.softmax(1)"})
-    options = ("--isolated", "--rounds", "1", "--device", "cpu", "--format", "json")
-    found = json.loads(pairbench("judge", str(problem), str(candidate), *options).stdout)
-    assert found["kept_from"] == ["network", "files"]
-    (case,) = found["cases"]
-    assert case["code"] == code and words in (case["reason"] or "")
+@pytest.mark.usefixtures("isolates")
+def test_candidates_in_isolation_reach_nothing_and_write_to_their_own_folder_alone(tmp_path: Path) -> None:
+    """By the setting, which `judge --isolated` sets: `judge` compiles the baseline as well, which takes long."""
+    environment = settle(tmp_path, isolated=True)
+    problem = write(tmp_path / "level1" / "2_Softmax.py", PROBLEM, PROBLEMS["2_Softmax"][1])
+    for place, (does, *_) in enumerate(IN_ISOLATION):
+        name = f"level_1_problem_2_sample_{place}_kernel.py"
+        write(tmp_path / "mine" / name, CANDIDATE, {"body": f"{does}; return x.softmax(1)"})
+    options = ("--against", "mine", "-i", "sample_*", "--device", "cpu", "--rounds", "1", "--format", "json")
+    rows = {
+        row["implementation"]: row for row in records_of(call(tmp_path, environment, "run", str(problem), *options))
+    }
+    for place, (_, status, words) in enumerate(IN_ISOLATION):
+        row = rows[f"sample_{place}"]
+        assert row["status"] == status and words in (row["reason"] or ""), row["reason"]
