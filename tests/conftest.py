@@ -37,20 +37,19 @@ LONGEST = (
     "tests/execute/test_sharded.py",
     "tests/catalogue/test_verify.py",
     "tests/docs/test_examples.py",
-    "tests/cli/test_hostile.py",
+    "tests/cli/test_ab.py",
     "tests/cli/test_run.py",
     "tests/store/test_compact.py",
     "tests/workflow/site/test_cache.py",
     "tests/interface/test_runs.py",
     "tests/integrations/test_plugin_measures.py",
     "tests/integrations/test_plugin_gates.py",
-    "tests/cli/test_ab.py",
+    "tests/cli/test_hostile.py",
     "tests/cli/test_interrupted.py",
     "tests/integrations/test_plugin_collects.py",
     "tests/cli/test_declared.py",
     "tests/cli/test_try.py",
     "tests/report/test_figures.py",
-    "tests/cli/test_inspect.py",
     "tests/cli/test_exploits.py",
     "tests/execute/parent/test_pool.py",
     "tests/lab/scale/test_scale.py",
@@ -59,14 +58,12 @@ LONGEST = (
     "tests/site/test_hostile.py",
 )
 # Files that share a run with another file.
-WITH = {
-    "tests/cli/test_verbs.py": "tests/cli/test_run.py",
-    "tests/cli/test_compare.py": "tests/cli/test_hostile.py",
-}
+WITH = {"tests/cli/test_verbs.py": "tests/cli/test_run.py"}
 # Files whose tests share nothing, or only what all processes share, or what a group that a test names itself has in common.
 ALONE = (
     "tests/catalogue/test_verify.py",
-    *(f"tests/cli/test_{name}.py" for name in ("interrupted", "left_out", "odd_names", "store_fails", "try")),
+    *(f"tests/cli/test_{name}.py" for name in ("calibrate", "candidates", "edited", "interrupted", "left_out")),
+    *(f"tests/cli/test_{name}.py" for name in ("odd_names", "problems", "store_fails", "try")),
     "tests/integrations/test_plugin_collects.py",
     "tests/fleet/test_fleet.py",
     *(f"tests/site/test_{name}.py" for name in ("accessible", "charts", "hostile", "keyboard", "pages", "widths")),

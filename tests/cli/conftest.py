@@ -52,8 +52,8 @@ def write(*runs: Sequence[Record], store: str = "results") -> None:
 
 
 def files(*names: str) -> list[str]:
-    """Return the paths of suites, each with a selection in it where there is one."""
-    return [str(SUITES / (name if "::" in name else f"{name}.py")) for name in names]
+    """Return the paths of suites."""
+    return [f"{SUITES}/{name}.py" for name in names]
 
 
 def settle(folder: Path, **settings: object) -> dict[str, str]:
@@ -98,23 +98,9 @@ def records_of(done: Done) -> list[dict[str, Any]]:
     return found
 
 
-BROKEN_ENTRIES = (
-    *("exits", "segfaults", "nan", "cached_later", "stateful", "inputs_raise", "strays", "allocates"),
-    # Of two cases that differ in their size one is enough: after each bad entry a new process is started.
-    *(
-        f"{name}.py::*rows=4]"
-        for name in (
-            "raises",
-            "wrong_shape",
-            "wrong_dtype",
-            "cached",
-            "unwritten",
-            "mutates",
-            "flags",
-            "prepare_raises",
-            "loose_tolerance",
-        )
-    ),
+HOSTILE = (
+    *("fails", "ends", "wrong", "root", "prepare_raises", "inputs_raise", "baseline_raises"),
+    *("loose_floats", "loose_integers", "tight", "strays", "stateful"),
 )
 BROKEN_FILES = (
     *("import_error", "syntax_error", "exits_on_import", "dies_on_import", "duplicate_case", "duplicate_operator"),
@@ -122,13 +108,21 @@ BROKEN_FILES = (
 )
 # Fixture -> arguments of the run behind it.
 RUNS: dict[str, list[str]] = {
-    "hostile": ["run", *files(*BROKEN_ENTRIES), f"{SUITES}/interpreted.py::interpreted_wrong"],
-    "broken": ["run", "--timeout", "3", *files("hangs", *BROKEN_FILES), f"{SUITES}/good.py::extremes"],
-    "fine": [
-        *("run", *files("good", "syncs", "prints", "impostor_passes", "impostor_crashes")),
-        f"{SUITES}/interpreted.py::interpreted",
+    "hostile": [
+        "run",
+        *(f"{SUITES}/hostile.py::{name}" for name in HOSTILE),
+        f"{SUITES}/interpreted.py::interpreted_wrong",
     ],
-    "audited": ["verify", "--impostors", *files("impostor_passes", "impostor_crashes", "good", "interpreted")],
+    "broken": [
+        "run",
+        "--timeout",
+        "3",
+        f"{SUITES}/hostile.py::hangs",
+        *files(*BROKEN_FILES),
+        f"{SUITES}/good.py::extremes",
+    ],
+    "fine": ["run", *files("good", "odd"), f"{SUITES}/interpreted.py::interpreted"],
+    "audited": ["verify", "--impostors", f"{SUITES}/odd.py::impostor_*", *files("good", "interpreted")],
 }
 folders: dict[str, Path] = {}
 

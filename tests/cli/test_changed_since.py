@@ -17,10 +17,10 @@ import torch
 import kernels
 from pairbench import Operator, grid
 
-def pair(name, **variants):
+def pair(name, *sizes, **variants):
     return Operator(
         name, baseline=lambda x: x + x, variants=variants, inputs=lambda make, n: {"x": make.normal(n)},
-        cases=grid(n=[8, 9])
+        cases=grid(n=[8, *sizes])
     )
 
 class Twice:
@@ -28,7 +28,7 @@ class Twice:
         return kernels.by_class(x)
 
 """
-SUITE = f"{HEAD}first = pair('first', v=lambda x: kernels.twice(x))\nsecond = pair('second', v=lambda x: 2 * x)\n"
+SUITE = f"{HEAD}first = pair('first', 9, v=lambda x: kernels.twice(x))\nsecond = pair('second', 9, v=lambda x: 2 * x)\n"
 OTHER = f"{HEAD}third = pair('third', v=Twice())\npast = pair('past', v=lambda x: 2 * x)\n"
 KERNELS = "def twice(x):\n    return 2 * x\n\ndef by_class(x):\n    return 2 * x\n"
 
@@ -70,7 +70,7 @@ def test_what_has_changed_is_run_and_nothing_is_missed(run: Pairbench, tmp_path:
     assert cases == {"first[n=8]", "first[n=9]", control["case"]}
     changes = call_main(folder, "compare", "--format", "json").document["changes"]
     missing = {change["series"]["case"] for change in changes if change["outcome"] == "missing"}
-    assert missing == {"past[n=8]", "past[n=9]"}
+    assert missing == {"past[n=8]"}
     assert {change["series"]["case"] for change in changes} == cases | missing
 
     # What only a method reaches, no hash covers; and the selection narrows further.

@@ -13,7 +13,7 @@ import pytest
 
 from pairbench.model.record import Series
 from pairbench.workflow.requested import Requested
-from tests.builders import CASES, ended, make_run, run_id_of
+from tests.builders import CASES, make_run, run_id_of
 from tests.cli.conftest import SLOWER, Cli, write
 
 
@@ -38,11 +38,6 @@ def test_a_regression_fails_and_is_laid_at_the_codes_door(cli: Cli) -> None:
     assert "|" in cli("compare", "-f", "markdown").out
 
 
-def test_without_a_plan_to_fail_an_undecided_series_only_fails_under_strict(cli: Cli) -> None:
-    write(make_run(0, cv=0.2), make_run(1, cv=0.2))
-    assert (cli("compare").code, cli("compare", "--strict").code) == (0, 3)
-
-
 def test_the_smallest_effect_is_in_percent(cli: Cli) -> None:
     write(*(make_run(number) for number in range(3)), make_run(3, slower={"fused": 1.05}))
     assert cli("compare").code == 1
@@ -62,8 +57,7 @@ def test_a_selection_is_of_both_sides(cli: Cli) -> None:
 def test_a_case_that_vanished_is_missing_and_a_renamed_one_is_new_as_well(cli: Cli) -> None:
     write(make_run(0), make_run(1, cases=[CASES[0], CASES[1].replace("tokens", "rows")]))
     said = cli("compare", "-f", "json")
-    assert said.code == 0 and said.outcomes == {"unchanged": 2, "missing": 2, "new": 2}
-    assert "renamed to" in said.out and cli("compare", "--strict").code == 3
+    assert said.code == 0 and said.outcomes == {"unchanged": 2, "missing": 2, "new": 2} and "renamed to" in said.out
     write(make_run(2, cases=CASES[:1]), make_run(3, cases=CASES[:1]))
     said = cli("compare", "-f", "json", "--strict")
     assert said.outcomes == {"unchanged": 2}, "what vanished before the reference is no news"
@@ -203,17 +197,6 @@ def test_one_id_on_two_device_models_is_two_runs(cli: Cli) -> None:
     shutil.copytree("theirs", "results", dirs_exist_ok=True)
     said = cli("compare", "-f", "json")
     assert not said.err and said.outcomes == {"unchanged": 4, "new": 4}
-
-
-@pytest.mark.parametrize("status", ["failed", "oom"])
-def test_a_side_that_failed(cli: Cli, status: str) -> None:
-    broken = [ended(record, status) if record.implementation == "fused" else record for record in make_run(1)]
-    write(make_run(0), broken)
-    said = cli("compare", "-f", "json")
-    assert said.code == 1 and said.outcomes == {"failed": 2, "unchanged": 2} and "made up" in said.out
-    write(make_run(2))
-    said = cli("compare", run_id_of(1), run_id_of(2), "-f", "json")
-    assert said.code == 0 and "regression" not in said.outcomes
 
 
 @pytest.mark.parametrize("value", [float("nan"), 0.0, None])

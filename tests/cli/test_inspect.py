@@ -10,20 +10,16 @@ from tests.cli.conftest import SUITES, Cli, Pairbench
 NETWORK = f"{SUITES}/modules.py::network"
 
 
-def test_a_breakdown_with_its_trace(pairbench: Pairbench, tmp_path: Path) -> None:
-    done = pairbench("breakdown", NETWORK, "-i", "casts", "-d", "cpu", "--trace", "out.json", "--format", "json")
-    assert done.returncode == 0, done.stderr
+def test_a_breakdown_with_its_trace_is_kept_and_on_the_site(pairbench: Pairbench, cli: Cli, tmp_path: Path) -> None:
+    options = ("--trace", "out.json", "--keep", "--store", "here", "--format", "json")
+    done = pairbench("breakdown", NETWORK, "-i", "casts", "-d", "cpu", *options)
+    assert done.returncode == 0 and "pairbench: kept as " in done.stderr, done.stderr
     (found,) = json.loads(done.stdout)["breakdown"]["implementations"]
     assert {line["spot"]["what"] for line in found["lines"]} == {"cast", "cache"}
     assert found["parts_ns"] > 0 and found["modules"]["children"][0]["label"] == "net"
     assert json.loads((tmp_path / "out.json").read_text())["traceEvents"]
-
-
-def test_what_is_kept_is_on_the_site(pairbench: Pairbench, tmp_path: Path) -> None:
-    done = pairbench("breakdown", NETWORK, "--device", "cpu", "--keep", "--store", "here")
-    assert done.returncode == 0 and "pairbench: kept as " in done.stderr
     assert list((tmp_path / "here" / "breakdowns").glob("device=*/*.json"))
-    assert pairbench("dashboard", "--store", "here", "--output", "site").returncode == 0
+    assert cli("dashboard", "--store", "here", "--output", "site").code == 0
     assert "network[dtype=float32" in (tmp_path / "site" / "breakdowns.html").read_text()
     (page,) = (tmp_path / "site" / "breakdowns").glob("*.html")
     assert "blocks.0-3" in page.read_text() and "modules.py:29" in page.read_text()

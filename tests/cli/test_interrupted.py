@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,31 +18,70 @@ from pairbench.store.reader import read_run, runs
 from tests.cli.conftest import eventually, gone, processes_of
 from tests.commands import environment_of
 
-LONG = """
-import pathlib, os, time
+SUITE = """
+import os, pathlib, subprocess, time
 from pairbench import Operator, grid
 
+FOLDER = pathlib.Path({marks!r})
 pathlib.Path({pids!r}, str(os.getpid())).write_text(str(os.getppid()))
 
+def leave(name, **more):
+    FOLDER.joinpath(name).write_text(str(subprocess.Popen(["sleep", "300"], **more).pid))
+
+def daemon(name):
+    if not os.fork():
+        os.setsid()
+        if not (pid := os.fork()):
+            time.sleep(300)
+        FOLDER.joinpath(name).write_text(str(pid))
+        os._exit(0)
+    os.wait()
+
+def leave_all():
+    if not FOLDER.joinpath("has_left").exists():
+        leave("same_group")
+        leave("own_session", start_new_session=True)
+        daemon("daemon")
+        FOLDER.joinpath("has_left").touch()
+
+def has_records():
+    return any(pathlib.Path({results!r}).rglob("records/**/*.parquet"))
+
 def slow(x):
-    pathlib.Path({marks!r}, "called").touch()
+    if {leaves}:
+        leave_all()
+    FOLDER.joinpath("called").touch()
     time.sleep(0.002)
     return x + x
 
 op = Operator("op", baseline=slow, variants={{"same": slow}},
     inputs=lambda make, rows: {{"x": make.normal(rows)}}, cases=grid(rows=[4, 5, 6]))
 """
+LEFT = ("same_group", "own_session", "daemon")
+AT_ONCE, IN_THE_SECOND_CASE = "True", "len(x) == 5 and has_records()"
+"""When the suite starts processes that it leaves behind."""
 
 
 class Running:
     """A run in the background whose workers leave their process ids behind, and those of their parents."""
 
-    def __init__(self, folder: Path, rounds: int, seconds: float, suite: str, workers: str, *words: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        suite: str = SUITE,
+        *,
+        leaves: str = "False",
+        words: tuple[str, ...] = ("run",),
+        workers: str = "",
+        rounds: int = 2,
+        seconds: float = 0.5,
+    ) -> None:
         self.folder, self.words, self.kind = folder, words, workers
         self.pids, self.marks = folder / "pids", folder / "marks"
         for made in (self.pids, self.marks, folder / "tmp"):
-            made.mkdir(exist_ok=True)
-        (folder / "ops.py").write_text(suite.format(pids=str(self.pids), marks=str(self.marks)))
+            made.mkdir()
+        places = {"pids": str(self.pids), "marks": str(self.marks), "results": str(folder / "results")}
+        (folder / "ops.py").write_text(suite.format(leaves=leaves, **places))
         (folder / "pyproject.toml").write_text(
             f"[tool.pairbench]\ncase_seconds = {seconds}\nmin_samples = 100000\nmax_samples = 100000\nrounds = {rounds}\n"
         )
@@ -49,8 +89,7 @@ class Running:
 
     def start(self) -> subprocess.Popen[str]:
         environment = environment_of(self.folder / "tmp", PAIRBENCH_WORKERS=self.kind)
-        command = [sys.executable, "-m", "pairbench", *self.words, "ops.py", "--device", "cpu"]
-        command += ["--format", "json"]
+        command = [sys.executable, "-m", "pairbench", *self.words, "ops.py", "--device", "cpu", "--format", "json"]
         return subprocess.Popen(
             command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -61,6 +100,14 @@ class Running:
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < until, "it did not come to that"
             time.sleep(0.01)
+
+    def end_by(self, number: signal.Signals) -> tuple[str, str]:
+        """Send the run a signal, and return what it has written when it has ended by it, as is right for that signal."""
+        self.process.send_signal(number)
+        stdout, stderr = self.process.communicate(timeout=120)
+        assert self.process.returncode == (-number if number is signal.SIGKILL else 130), stderr
+        assert "Traceback" not in stderr, stderr
+        return stdout, stderr
 
     def workers(self) -> list[int]:
         return [int(path.name) for path in self.pids.iterdir()]
@@ -74,8 +121,11 @@ class Running:
         return [pid for pid in processes_of(self.folder) if pid != self.process.pid]
 
     def left_by_suite(self) -> list[int]:
-        """Return the processes that the suite `LEAVES` has started."""
+        """Return the processes that the suite has left behind."""
         return [int((self.marks / name).read_text()) for name in LEFT]
+
+    def has_left(self) -> bool:
+        return (self.marks / "has_left").exists()
 
     def has_called(self) -> bool:
         return (self.marks / "called").exists()
@@ -100,14 +150,8 @@ def has_lock_open(pid: int) -> bool:
 def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     begun: list[Running] = []
 
-    def begin(
-        rounds: int = 2,
-        seconds: float = 0.5,
-        suite: str = LONG,
-        words: tuple[str, ...] = ("run",),
-        workers: str = "",
-    ) -> Running:
-        begun.append(Running(tmp_path, rounds, seconds, suite, workers, *words))
+    def begin(*arguments: Any, **options: Any) -> Running:
+        begun.append(Running(tmp_path, *arguments, **options))
         return begun[-1]
 
     yield begin
@@ -116,19 +160,22 @@ def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         run.process.communicate()
 
 
-def test_ctrl_c_keeps_what_is_finished_and_accounts_for_the_rest(running: Callable[..., Running]) -> None:
-    run = running(rounds=1, workers="fork")
-    # The last round's outcomes are stored case by case: wait for the first, and interrupt in the second.
-    run.wait_for(run.has_records)
-    workers = run.workers()
-    run.process.send_signal(signal.SIGINT)
-    stdout, stderr = run.process.communicate(timeout=120)
-    assert run.process.returncode == 130 and "Traceback" not in stderr, stderr
+def test_ctrl_c_keeps_what_is_finished_accounts_for_the_rest_and_ends_what_the_suite_has_started(
+    running: Callable[..., Running],
+) -> None:
+    run = running(rounds=1, workers="fork", leaves=IN_THE_SECOND_CASE)
+    # The last round's outcomes are stored case by case.
+    run.wait_for(run.has_left)
+    workers, left = run.workers(), run.left_by_suite()
+    assert not any(map(gone, left))
+    stdout, _ = run.end_by(signal.SIGINT)
     assert all(gone(pid) for pid in workers)
+    assert eventually(lambda: not run.left() and all(map(gone, left)))
     reading = read_run(run.folder / "results")
     assert not reading.problems and len(reading.value) == 6
     statuses = {record.case: record.status for record in reading.value}
     assert sorted(statuses.values()) in (["measured", "skipped", "skipped"], ["measured", "measured", "skipped"])
+    assert statuses["op[rows=5]"] == "skipped"
     skipped = {record.reason for record in reading.value if record.status == "skipped"}
     assert skipped == {"the run was interrupted before this was measured"}
     document = json.loads(stdout)
@@ -151,12 +198,9 @@ op = Operator("op", baseline=slow, variants={{"same": slow}}, impostors={{"three
 
 
 def test_ctrl_c_leaves_what_was_verified_and_which_impostors_were_rejected(running: Callable[..., Running]) -> None:
-    run = running(suite=STOPS, words=("verify", "--impostors"))
+    run = running(STOPS, words=("verify", "--impostors"))
     run.wait_for((run.marks / "last").exists)
-    run.process.send_signal(signal.SIGINT)
-    stdout, stderr = run.process.communicate(timeout=120)
-    assert run.process.returncode == 130, stderr
-    document = json.loads(stdout)
+    document = json.loads(run.end_by(signal.SIGINT)[0])
     assert [row["status"] for row in document["verifications"]] == ["verified"] * 4 + ["skipped"] * 2
     assert {row["case"] for row in document["impostors"] if row["impostor"] == "three"} == {"op[rows=4]", "op[rows=5]"}
     assert all(row["rejected"] for row in document["impostors"])
@@ -167,9 +211,7 @@ def test_ctrl_c_leaves_what_was_verified_and_which_impostors_were_rejected(runni
 def test_ctrl_c_while_suites_are_loaded(running: Callable[..., Running], workers: str) -> None:
     run = running(workers=workers)
     run.wait_for(lambda: len(run.workers()) == 1)
-    run.process.send_signal(signal.SIGINT)
-    _, stderr = run.process.communicate(timeout=120)
-    assert run.process.returncode == 130 and "Traceback" not in stderr, stderr
+    run.end_by(signal.SIGINT)
     assert all(gone(pid) for pid in (*run.workers(), *run.servers())) and not run.left()
 
 
@@ -178,8 +220,7 @@ def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running], wo
     run = running(rounds=1, workers=workers)
     run.wait_for(run.has_called)
     assert bool(run.servers()) == (workers != "fresh")
-    run.process.send_signal(signal.SIGKILL)
-    run.process.communicate(timeout=120)
+    run.end_by(signal.SIGKILL)
     assert eventually(lambda: not run.left() and all(gone(pid) for pid in (*run.workers(), *run.servers())))
     assert not run.stored()
 
@@ -187,15 +228,14 @@ def test_a_kill_while_a_baseline_is_verified(running: Callable[..., Running], wo
 @pytest.mark.slow
 def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Callable[..., Running]) -> None:
     """A second run waits for the first and says so; when the first is killed, it goes on, until SIGTERM ends it too."""
-    first = running(rounds=2, seconds=3.0)
+    first = running(seconds=3.0)
     first.wait_for(first.has_called)
     second = first.start()
     first.wait_for(lambda: has_lock_open(second.pid))
     first.wait_for(first.has_records)
     workers = first.workers()
     second.send_signal(signal.SIGSTOP)  # it would call at once, and its mark is to be told from the first one's
-    first.process.send_signal(signal.SIGKILL)
-    first.process.communicate(timeout=120)
+    first.end_by(signal.SIGKILL)
     assert eventually(lambda: all(gone(pid) for pid in workers))
     (first.marks / "called").unlink()
     second.send_signal(signal.SIGCONT)
@@ -216,62 +256,20 @@ def test_a_killed_run_leaves_no_worker_no_lock_and_no_broken_store(running: Call
     assert [run.statuses for run in found.value if run.run_id != reading.value[0].run_id] == [{"skipped": 6}]
 
 
-LEAVES = """
-import os, pathlib, subprocess, sys, time
-from pairbench import Operator, grid
-
-FOLDER = pathlib.Path({marks!r})
-
-def leave(name, **more):
-    FOLDER.joinpath(name).write_text(str(subprocess.Popen(["sleep", "300"], **more).pid))
-
-def daemon(name):
-    if not os.fork():
-        os.setsid()
-        if not (pid := os.fork()):
-            time.sleep(300)
-        FOLDER.joinpath(name).write_text(str(pid))
-        os._exit(0)
-    os.wait()
-
-def slow(x):
-    if not FOLDER.joinpath("called").exists():
-        leave("same_group")
-        leave("own_session", start_new_session=True)
-        daemon("daemon")
-        FOLDER.joinpath("called").touch()
-    time.sleep(0.002)
-    return x + x
-
-op = Operator("op", baseline=slow, variants={{"same": slow}},
-    inputs=lambda make, rows: {{"x": make.normal(rows)}}, cases=grid(rows=[4]))
-"""
-LEFT = ("same_group", "own_session", "daemon")
-
-
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGINT,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGKILL, signal.SIGHUP, signal.SIGTERM)),
-    ],
-    ids=lambda one: one.name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM], ids=lambda one: one.name)
 def test_what_a_suite_has_started_ends_with_the_run(running: Callable[..., Running], number: signal.Signals) -> None:
-    run = running(rounds=1, suite=LEAVES, seconds=30)
+    run = running(leaves=AT_ONCE, rounds=1, seconds=30)
     run.wait_for(run.has_called)
     left = run.left_by_suite()
     assert not any(map(gone, left))
-    run.process.send_signal(number)
-    _, stderr = run.process.communicate(timeout=60)
-    assert run.process.returncode == (-number if number is signal.SIGKILL else 130), stderr
-    assert "Traceback" not in stderr
+    run.end_by(number)
     assert eventually(lambda: not run.left() and all(map(gone, left)))
 
 
 @pytest.mark.slow
 def test_what_outlives_a_run_and_all_its_servers_is_found_by_the_next(running: Callable[..., Running]) -> None:
-    run = running(suite=LEAVES, seconds=30, workers="fork")
+    run = running(leaves=AT_ONCE, seconds=30, workers="fork")
     run.wait_for(run.has_called)
     left = run.left_by_suite()
     for pid in (*run.servers(), run.process.pid):

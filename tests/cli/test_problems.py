@@ -12,7 +12,7 @@ from pairbench.execute.worker.describe.operators import hashes_of
 from pairbench.report.rows import fast_p
 from pairbench.suite.load import find_suites
 from tests.builders import ended, make_run
-from tests.cli.conftest import Cli, Pairbench
+from tests.cli.conftest import Cli, Pairbench, records_of
 from tests.corpora.conftest import only
 
 PROBLEM = """
@@ -170,21 +170,9 @@ def test_an_implementation_that_is_never_right_has_its_shares_too(corpus: Path) 
     assert fast_p(wrong, {"other.py"}) == []
 
 
-def test_one_candidate_gets_one_answer(corpus: Path, pairbench: Pairbench) -> None:
-    problem = str(corpus / "level1" / "2_Linear.py")
-    wrong = write(corpus / "wrong.py", CANDIDATE, {"init": ", width", "body": "return x[:, :8]"})
-    done = pairbench("judge", problem, str(wrong), "--device", "cpu", "--rounds", "1", "--format", "json")
-    document = json.loads(done.stdout)
-    assert (done.returncode, document["verdict"], document["candidate"]) == (1, "wrong", "wrong"), done.stderr
-    (case,) = document["cases"]
-    assert (
-        case["code"] == "mismatched"
-        and "the worst, at [" in case["reason"]
-        and case["best"] in ("baseline", "compiled")
-    )
-    zero = pairbench(
-        "judge", str(corpus / "level1" / "6_Zero.py"), str(corpus / "mine" / "6_Zero.py"), "--device", "cpu"
-    )
+def test_a_candidate_for_a_problem_that_cannot_be_judged_is_refused(corpus: Path, pairbench: Pairbench) -> None:
+    problem, candidate = str(corpus / "level1" / "6_Zero.py"), str(corpus / "mine" / "6_Zero.py")
+    zero = pairbench("judge", problem, candidate, "--device", "cpu")
     assert zero.returncode == 3 and "refused" in zero.stdout and "the same for all inputs" in zero.stdout
 
 
@@ -208,31 +196,30 @@ SLOWED = """
 """
 
 
-@pytest.mark.parametrize(
-    ("when_loaded", "when_called", "words"),
-    [
-        ("problem.Model.forward = slow", "pass", "which every implementation in the process shares"),
-        ("problem.Model.forward.__code__ = slow.__code__", "pass", "replaces the code of"),
-        ("torch.relu = slow", "pass", "replaces torch.relu, which every implementation in the process shares"),
-        ("del ModelNew", "pass", "slowed.py defines no class ModelNew"),
-        ("import os; os._exit(3)", "pass", "ended its process with exit status 3"),
-        ("pass", "problem.Model.forward = slow", "which every implementation in the process shares"),
-        (
-            "pass",
-            "problem.get_inputs = lambda: [torch.zeros(24, 40)]",
-            "which every implementation in the process shares",
-        ),
-    ],
-)
-def test_a_candidate_that_changes_its_problem_fails(
-    corpus: Path, pairbench: Pairbench, when_loaded: str, when_called: str, words: str
-) -> None:
-    slowed = corpus / "slowed.py"
-    slowed.write_text(textwrap.dedent(SLOWED).format(when_loaded=when_loaded, when_called=when_called))
-    problem = str(corpus / "level1" / "1_Double.py")
-    done = pairbench("judge", problem, "slowed.py", "--device", "cpu", "--rounds", "1", "--format", "json")
-    (case,) = json.loads(done.stdout)["cases"]
-    assert (done.returncode, case["code"]) == (1, "failed") and words in case["reason"], done.stdout
+SHARED = "which every implementation in the process shares"
+TAMPERED = [
+    ("problem.Model.forward = slow", "pass", SHARED),
+    ("problem.Model.forward.__code__ = slow.__code__", "pass", "replaces the code of"),
+    ("torch.relu = slow", "pass", f"replaces torch.relu, {SHARED}"),
+    ("del ModelNew", "pass", "sample_3_kernel.py defines no class ModelNew"),
+    ("import os; os._exit(3)", "pass", "ended its process with exit status 3"),
+    ("pass", "problem.Model.forward = slow", SHARED),
+    ("pass", "problem.get_inputs = lambda: [torch.zeros(24, 40)]", SHARED),
+]
+"""What a candidate does when it is loaded and when it is called, and a part of the reason for which it fails."""
+
+
+def test_candidates_that_change_their_problem_fail_and_harm_no_other(corpus: Path, pairbench: Pairbench) -> None:
+    for place, (when_loaded, when_called, _) in enumerate([*TAMPERED, ("pass", "pass", "")]):
+        text = textwrap.dedent(SLOWED).format(when_loaded=when_loaded, when_called=when_called)
+        (corpus / "mine" / f"level_1_problem_1_sample_{place}_kernel.py").write_text(text)
+    problem, options = str(corpus / "level1" / "1_Double.py"), ("--device", "cpu", "--rounds", "1", "--format", "json")
+    rows = records_of(pairbench("run", problem, "--against", "mine", "-i", "sample_*", *options))
+    found = {row["implementation"]: (row["status"], row["reason"] or "") for row in rows}
+    for place, (*_, words) in enumerate(TAMPERED):
+        status, reason = found[f"sample_{place}"]
+        assert status == "failed" and words in reason, (place, reason)
+    assert found["baseline"][0] == found[f"sample_{len(TAMPERED)}"][0] == "measured", found
 
 
 def test_a_folder_of_problems_is_a_folder_of_suites(corpus: Path) -> None:

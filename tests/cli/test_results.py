@@ -8,7 +8,7 @@ import pytest
 
 from pairbench.model.record import Record
 from tests.builders import make_run, write_runs
-from tests.cli.conftest import Pairbench
+from tests.cli.conftest import Cli, Pairbench
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "suites" / "RESULTS.md"
@@ -65,11 +65,11 @@ def test_the_committed_page_is_what_the_command_makes(quick: Pairbench, tmp_path
     assert sum(devices) == len(named), "an operator that two device models measured is on one page"
 
 
-def test_a_page_for_each_operator_beside_a_summary(pairbench: Pairbench, folder: Path) -> None:
+def test_a_page_for_each_operator_beside_a_summary(surveyed: Cli, folder: Path) -> None:
     write_runs(folder / "results", a_run(), a_run("other", number=1))
-    whole = pairbench("results", "my_ops.py", "--format", "markdown").stdout
-    done = pairbench("results", "my_ops.py", "--format", "markdown", "--pages", "pages", "--output", "page.md")
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    whole = surveyed("results", "my_ops.py", "--format", "markdown").out
+    done = surveyed("results", "my_ops.py", "--format", "markdown", "--pages", "pages", "--output", "page.md")
+    assert (done.code, done.out) == (0, ""), done.err
     pages = {page.name: page.read_text() for page in (folder / "pages").iterdir()}
     assert pages.keys() == {"double.md", "other.md"}
     assert pages["double.md"].startswith("# double\n") and "## NVIDIA H200" in pages["double.md"]
@@ -80,34 +80,34 @@ def test_a_page_for_each_operator_beside_a_summary(pairbench: Pairbench, folder:
     rows = [{line for line in text.splitlines() if line.startswith("|")} for text in (whole, summary, *pages.values())]
     assert rows[0] == set().union(*rows[1:])
     (folder / "file").write_text("")
-    refused = pairbench("results", "my_ops.py", "--pages", "file")
-    assert refused.returncode == 2 and "--pages 'file/double.md' cannot be written" in refused.stderr
+    refused = surveyed("results", "my_ops.py", "--pages", "file")
+    assert refused.code == 2 and "--pages 'file/double.md' cannot be written" in refused.err
 
 
-def test_strict_asks_for_every_operator(pairbench: Pairbench, folder: Path) -> None:
+def test_strict_asks_for_every_operator(surveyed: Cli, folder: Path) -> None:
     write_runs(folder / "results", a_run())
-    strict = pairbench("results", "my_ops.py", "--strict")
-    assert strict.returncode == 3 and strict.stdout.startswith("Results\n")
-    assert pairbench("results", "double", "my_ops.py::double", "--strict").returncode == 0
+    strict = surveyed("results", "my_ops.py", "--strict")
+    assert strict.code == 3 and strict.out.startswith("Results\n")
+    assert surveyed("results", "double", "my_ops.py::double", "--strict").code == 0
 
 
-def test_of_a_case_that_is_named_only_that_and_gpus_come_before_cpus(pairbench: Pairbench, folder: Path) -> None:
+def test_of_a_case_that_is_named_only_that_and_gpus_come_before_cpus(surveyed: Cli, folder: Path) -> None:
     on_cpu = a_run("other", number=2, device_kind="cpu", device_name="AMD")
     write_runs(folder / "results", a_run(), a_run("other", number=1), on_cpu)
-    done = pairbench("results", "my_ops.py::other[tokens=64]", "--format", "json")
-    found = json.loads(done.stdout)["results"]
+    done = surveyed("results", "my_ops.py::other[tokens=64]", "--format", "json")
+    found = json.loads(done.out)["results"]
     assert [one["device_name"] for one in found] == ["NVIDIA H200", "AMD"]
     assert all((one["operator"], one["missing"], one["claims"]) == ("other", [], []) for one in found)
 
 
-def test_a_store_of_a_cpu_says_that_nothing_of_these_tiers_is_there(pairbench: Pairbench, folder: Path) -> None:
+def test_a_store_of_a_cpu_says_that_nothing_of_these_tiers_is_there(surveyed: Cli, folder: Path) -> None:
     write_runs(folder / "results", a_run(tokens=8, tier="smoke", device_kind="cpu", device_name="a CPU"))
-    done = pairbench("results", "my_ops.py")
-    assert done.returncode == 0
-    assert "The store holds no measurement of these tiers" in done.stdout
-    smoke = pairbench("results", "my_ops.py::double", "--tier", "smoke", "--strict")
-    assert smoke.returncode == 0
-    assert "a CPU" in smoke.stdout
+    done = surveyed("results", "my_ops.py")
+    assert done.code == 0
+    assert "The store holds no measurement of these tiers" in done.out
+    smoke = surveyed("results", "my_ops.py::double", "--tier", "smoke", "--strict")
+    assert smoke.code == 0
+    assert "a CPU" in smoke.out
 
 
 @pytest.mark.parametrize(
@@ -117,21 +117,19 @@ def test_a_store_of_a_cpu_says_that_nothing_of_these_tiers_is_there(pairbench: P
         (["my_ops.py", "--tier", "edge"], "--tier 'edge' is unknown, expected one of smoke, real, headline"),
     ],
 )
-def test_wrong_arguments_have_a_sentence(pairbench: Pairbench, folder: Path, arguments: list[str], words: str) -> None:
+def test_wrong_arguments_have_a_sentence(surveyed: Cli, folder: Path, arguments: list[str], words: str) -> None:
     (folder / "results").mkdir()
-    done = pairbench("results", *arguments, "--output", "page.md")
-    assert done.returncode == 2 and words in done.stderr
+    done = surveyed("results", *arguments, "--output", "page.md")
+    assert done.code == 2 and words in done.err
     assert not (folder / "page.md").exists()
 
 
-def test_a_broken_suite_and_a_damaged_file_are_named_and_cost_only_themselves(
-    pairbench: Pairbench, folder: Path
-) -> None:
+def test_a_broken_suite_and_a_damaged_file_are_named_and_cost_only_themselves(surveyed: Cli, folder: Path) -> None:
     write_runs(folder / "results", a_run())
     (folder / "results" / "records" / "broken.parquet").write_text("no parquet")
     (folder / "broken.py").write_text("from pairbench import Operator\n1 / 0\n")
-    done = pairbench("results", "my_ops.py", "broken.py", "--output", "page.md")
-    assert done.returncode == 2
-    assert "broken.parquet: cannot be read" in done.stderr
-    assert "suite broken.py, line 2: ZeroDivisionError" in done.stderr
+    done = surveyed("results", "my_ops.py", "broken.py", "--output", "page.md")
+    assert done.code == 2
+    assert "broken.parquet: cannot be read" in done.err
+    assert "suite broken.py, line 2: ZeroDivisionError" in done.err
     assert "Double it." in (folder / "page.md").read_text()

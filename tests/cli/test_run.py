@@ -12,7 +12,7 @@ import pytest
 
 from pairbench.model.record import Record, Samples
 from pairbench.store.reader import read_run
-from tests.cli.conftest import RUNS, SUITES, Pairbench, files, records_of, settle
+from tests.cli.conftest import RUNS, SUITES, Pairbench, records_of, settle
 from tests.commands import Done, call
 from tests.in_process import call_main
 
@@ -26,6 +26,15 @@ def row(document: dict[str, Any], operator: str, implementation: str, rows: int 
         and record["axes"].get("rows", rows) == rows
     )
     return dict(found)
+
+
+@pytest.fixture(scope="module")
+def listed(quick: Pairbench) -> list[dict[str, Any]]:
+    """Return the cases of the suites of the fine run."""
+    done = quick("list", "--format", "json", *RUNS["fine"][1:])
+    assert done.returncode == 0, done.stderr
+    cases: list[dict[str, Any]] = json.loads(done.stdout)["cases"]
+    return cases
 
 
 def test_a_fine_run_has_exit_code_0_and_one_json_document_on_stdout(fine_run: Done, fine: dict[str, Any]) -> None:
@@ -47,10 +56,18 @@ def test_the_summary_says_how_the_time_was_spent(fine: dict[str, Any]) -> None:
     assert sum(summary["stop_reasons"].values()) == summary["statuses"]["measured"]
 
 
-def test_records_are_in_the_order_of_declaration(fine_store: Path, fine: dict[str, Any], tmp_path: Path) -> None:
+def test_list(listed: list[dict[str, Any]]) -> None:
+    assert {row["tier"] for row in listed if row["case"].startswith("shifts")} == {"edge", "smoke", "real"}
+    first = listed[0]
+    assert first["implementations"] == ["baseline", "named"] and first["impostors"] == ["twice", "swapped"]
+    assert first["source"] == "made up"
+
+
+def test_records_are_in_the_order_of_declaration(
+    fine_store: Path, fine: dict[str, Any], listed: list[dict[str, Any]]
+) -> None:
     """In what is printed and in the store, whatever was timed or final first; of a case the baseline comes first."""
-    listed = call(tmp_path, settle(tmp_path), "list", "--format", "json", *RUNS["fine"][1:])
-    planned = [(case["suite"], case["case"]) for case in json.loads(listed.stdout)["cases"] if case["tier"] == "smoke"]
+    planned = [(case["suite"], case["case"]) for case in listed if case["tier"] == "smoke"]
     for records in (fine["records"], pd.read_parquet(fine_store / "records").to_dict("records")):
         assert list(dict.fromkeys((record["suite"], record["case"]) for record in records)) == planned
     names = [record["implementation"] for record in fine["records"] if record["operator"] == "linear"]
@@ -147,43 +164,28 @@ def test_the_environment_is_kept(fine: dict[str, Any]) -> None:
 BUSY = "cores are busy with other work: latencies of this run are not to be believed"
 
 
-def test_a_loaded_host_is_said_once_and_first_and_recorded(fine_run: Done, tmp_path: Path) -> None:
+def test_on_a_loaded_host_a_users_own_file_in_a_folder_of_its_own(tmp_path: Path, fine_run: Done) -> None:
+    """No checkout, nothing of ours, and no commit to tell; the load is said once, first, and recorded."""
     assert "busy" not in fine_run.stderr, "an idle host is no news"
     environment = {**settle(tmp_path), "TESTS_HOST_LOAD": "0.9"}
-    done = call(tmp_path, environment, "run", *files("syncs"), "--device", "cpu", "--format", "json")
+    shutil.copy(SUITES / "slow.py", tmp_path / "my_ops.py")
+    done = call(tmp_path, environment, "run", "my_ops.py", "--device", "cpu", "--store", "here", "--format", "json")
     assert [BUSY in line for line in done.stderr.splitlines()].index(True) == 0, done.stderr
     assert done.stderr.count(BUSY) == 1
     document = json.loads(done.stdout)
     load = document["summary"]["host_load"]["cpu"]
     assert BUSY in load["remark"] and len(load["rounds"]) == 1
-    timed = [record for record in document["records"] if record["status"] == "measured"]
-    assert timed and all(record["call_p50_ns"] for record in timed), "nothing that was measured is dropped"
-    observed = [record["environment"]["observed"]["load"]["before"] for record in document["records"]]
-    assert {*observed} == {load["before"]}
-    shown = call_main(tmp_path, "show")
+    assert all(record["call_p50_ns"] for record in document["records"]), "nothing that was measured is dropped"
+    assert {record["environment"]["observed"]["load"]["before"] for record in document["records"]} == {load["before"]}
+    records = read_run(tmp_path / "here").value
+    assert {(record.suite, record.commit, record.status) for record in records} == {("my_ops.py", None, "measured")}
+    shown = call_main(tmp_path, "show", "--store", "here")
     assert BUSY in shown.out and "withheld" in shown.out
 
 
-@pytest.fixture
-def own_folder(tmp_path: Path) -> Path:
-    """Return a folder of a user with one file of operators."""
-    shutil.copy(SUITES / "slow.py", tmp_path / "my_ops.py")
-    return tmp_path
-
-
-def test_a_users_own_file_in_a_folder_of_its_own(own_folder: Path, pairbench: Pairbench) -> None:
-    """No checkout, nothing of ours, and no commit to tell."""
-    done = pairbench("run", "my_ops.py", "--device", "cpu", "--store", "here", "--format", "markdown")
-    assert done.returncode == 0, done.stderr
-    records = read_run(own_folder / "here").value
-    assert {(record.suite, record.commit, record.status) for record in records} == {("my_ops.py", None, "measured")}
-    assert "| " in done.stdout and "slow" in done.stdout and "stored in here" in done.stdout
-    for closing in ("What ended the measuring: ", "Blocks measured again because the device throttled: 0"):
-        assert any(line.startswith(closing) for line in done.stdout.splitlines()[-5:]), done.stdout
-
-
 @pytest.mark.slow
-def test_compile_pays_once_and_fuses(own_folder: Path, pairbench: Pairbench) -> None:
+def test_compile_pays_once_and_fuses(tmp_path: Path, pairbench: Pairbench) -> None:
+    shutil.copy(SUITES / "slow.py", tmp_path / "my_ops.py")
     modes = ("--mode", "compile", "--mode", "eager", "-i", "twice", "--rounds", "2")
     records = records_of(pairbench("run", "my_ops.py", "--device", "cpu", "--format", "json", *modes))
     found = {(record["implementation"], record["mode"]): record for record in records}
@@ -228,10 +230,13 @@ given = Operator(
 
 @pytest.fixture(scope="module", params=["--tf32", "--no-tf32"])
 def precise(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[bool, dict[str, Any]]:
-    """Return whether TF32 was asked for, and the records of all implementations by case and name."""
+    """Return whether TF32 was asked for, and the records of implementations by case and name: of all, or of two cases."""
     folder = tmp_path_factory.mktemp("precise")
     (folder / "precise.py").write_text(_PRECISION)
-    done = call(folder, settle(folder), "run", "precise.py", "--device", "cpu", "--format", "json", request.param)
+    suites = (
+        ["precise.py"] if request.param == "--tf32" else ["precise.py::setting", "precise.py::axis[rows=4,tf32=True]"]
+    )
+    done = call(folder, settle(folder), "run", *suites, "--device", "cpu", "--format", "json", request.param)
     found = json.loads(done.stdout)
     # A CPU has no TF32, so there is nothing to say.
     assert found["notes"] == [] and done.returncode == 1
@@ -241,13 +246,9 @@ def precise(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_a_case_or_else_the_option_pins_the_precision(precise: tuple[bool, dict[str, Any]]) -> None:
     tf32, found = precise
     statuses = {name: row["status"] for name, row in found.items() if row["role"] == "variant"}
-    assert statuses == {
-        "axis[rows=4,tf32=True] v": "mismatched",
-        "axis[rows=4,tf32=False] v": "measured",
-        "setting[rows=4] v": "mismatched" if tf32 else "measured",
-        "given[tf32=True] v": "measured",
-        "given[tf32=False] v": "measured",
-    }
+    both = {"axis[rows=4,tf32=True] v": "mismatched", "setting[rows=4] v": "mismatched" if tf32 else "measured"}
+    pinned = ("axis[rows=4,tf32=False] v", "given[tf32=True] v", "given[tf32=False] v")
+    assert statuses == both | (dict.fromkeys(pinned, "measured") if tf32 else {})
 
 
 def test_the_precision_of_a_case_is_recorded_and_its_environment_is_the_runs(
@@ -258,5 +259,6 @@ def test_the_precision_of_a_case_is_recorded_and_its_environment_is_the_runs(
     assert {row["environment"]["flags"]["matmul.allow_tf32"] for row in found.values()} == {tf32}
     # Where nothing of a case was profiled nothing is known.
     known = {name: row["float32_precision"] for name, row in found.items()}
-    assert known["axis[rows=4,tf32=False] baseline"] == known["axis[rows=4,tf32=False] v"] == "ieee"
-    assert {precision for name, precision in known.items() if name.startswith("given")} == {None}
+    plain = "axis[rows=4,tf32=False]" if tf32 else "setting[rows=4]"
+    assert known[f"{plain} baseline"] == known[f"{plain} v"] == "ieee"
+    assert {precision for name, precision in known.items() if name.startswith("given")} == ({None} if tf32 else set())

@@ -45,7 +45,7 @@ class FailingStore:
 def folder(tmp_path: Path, suites: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Make a folder with a suite and settings, in which a run takes a second or two."""
     shutil.copy(suites / "slow.py", tmp_path / "ops.py")
-    (tmp_path / "pyproject.toml").write_text("[tool.pairbench]\nrounds = 2\ncase_seconds = 0.02\nmin_samples = 10\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.pairbench]\nrounds = 1\ncase_seconds = 0.02\nmin_samples = 10\n")
     for name, value in {
         "PAIRBENCH_WORKERS": "fork",
         "XDG_STATE_HOME": str(tmp_path / "state"),
@@ -76,7 +76,7 @@ def failing_with(sentence: str) -> Callable[..., None]:
 
 def test_a_store_that_fails_in_the_middle(folder: Path, failing: FailingStore) -> None:
     failing.takes = 2
-    said = run(folder)
+    said = run(folder, "--rounds", "2")
     assert said.code == 4 and "Traceback" not in said.err, said.err
     assert "twice" in said.out and "same" in said.out, "the table is there"
     assert FULL in said.out and "another error" not in said.out + said.err, "the first error is the one that is said"

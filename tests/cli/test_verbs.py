@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,12 @@ def test_arguments_that_fit_no_suite_have_a_sentence_and_exit_code_2(
     ],
 )
 def test_a_mistake_is_json_where_json_is_asked_for(
-    quick: Pairbench, tmp_path: Path, words: tuple[str, ...], said: str
+    surveyed: Cli, tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "broken.py").write_text("def f(:\n")
-    done = quick(*words, folder=tmp_path)
-    document = json.loads(done.stdout)
-    assert said in document["error"] and document["error"] in done.stderr
-    assert document["exit_code"] == done.returncode == 2
+    done = surveyed(*words)
+    assert said in done.document["error"] and done.document["error"] in done.err
+    assert done.document["exit_code"] == done.code == 2
 
 
 def test_doctor(quick: Pairbench) -> None:
@@ -80,16 +80,6 @@ def test_doctor(quick: Pairbench) -> None:
     assert found["Triton"]["state"] == "limited" and "interpreter" in found["Triton"]["detail"]
     assert "torch " in found["Versions"]["detail"] and "copy_gbps" in found["Ceilings"]["detail"]
     assert {row["state"] for row in found.values()} <= {"ok", "limited", "missing", "unknown"}
-
-
-def test_list(quick: Pairbench) -> None:
-    done = quick("list", f"{SUITES}/good.py", f"{SUITES}/interpreted.py", "-f", "json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["cases"]
-    assert {row["tier"] for row in rows if row["case"].startswith("shifts")} == {"edge", "smoke", "real"}
-    first = rows[0]
-    assert first["implementations"] == ["baseline", "named"] and first["impostors"] == ["twice", "swapped"]
-    assert first["source"] == "made up"
 
 
 def test_a_suite_that_is_named_and_found_is_loaded_once(quick: Pairbench, tmp_path: Path) -> None:
@@ -143,18 +133,37 @@ def test_verify_takes_all_impostors_edge_cases_and_triton_through_its_interprete
     assert "linear[columns=16,dtype=float32,rows=4]" in {case for case, _ in found}
 
 
-def test_verify_of_what_is_right_leaves_nothing_behind(quick: Pairbench, tmp_path: Path) -> None:
-    done = quick("verify", f"{SUITES}/good.py::extremes", "--impostors", "--device", "cpu", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Hold the lock of the CPU, and return the environment of commands that would have to wait for it."""
+    locks = tmp_path / "places" / "locks"
+    locks.mkdir(parents=True, mode=0o700)
+    environment = settle(locks.parent)
+    locks.chmod(0o700)
+    with (locks / "cpu.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield {**environment, "PAIRBENCH_LOCKS": str(locks)}
+
+
+def test_verify_of_what_is_right_leaves_nothing_behind_and_waits_for_no_device(
+    held: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    done = call(folder, held, "verify", f"{SUITES}/good.py::extremes", "--impostors", "--device", "cpu")
+    assert done.returncode == 0 and "waiting for it" not in done.stderr, done.stderr
     assert "4 verified" in done.stdout and "automatic" in done.stdout
     assert "oracle_ratio: largest error over the baseline's" in done.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_a_run_that_is_not_stored(pairbench: Pairbench, tmp_path: Path) -> None:
-    done = pairbench("run", f"{SUITES}/good.py::shifts", "--device", "cpu", "--no-store")
+    suite = f"{SUITES}/good.py::running_total"
+    done = pairbench("run", suite, "--device", "cpu", "--no-store", "--format", "markdown")
     assert done.returncode == 0 and ", not stored\n" in done.stdout and "speedup" in done.stdout, done.stderr
-    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "results").exists() and "| " in done.stdout
+    for closing in ("What ended the measuring: ", "Blocks measured again because the device throttled: 0"):
+        assert any(line.startswith(closing) for line in done.stdout.splitlines()[-5:]), done.stdout
 
 
 @pytest.mark.parametrize("other", ["--confirm", "--skip-existing", "--store=elsewhere"])
@@ -163,15 +172,19 @@ def test_what_a_run_that_is_not_stored_cannot_do(cli: Cli, other: str) -> None:
     assert refused.code == 2 and "--no-store keeps nothing" in refused.err
 
 
-def test_what_cannot_be_loaded_is_neither_verified_nor_run(quick: Pairbench, tmp_path: Path) -> None:
-    verified = quick("verify", *files("no_operator"), "--device", "cpu", "-f", "json", folder=tmp_path)
+def test_what_cannot_be_loaded_is_neither_verified_nor_run_and_waits_for_no_device(
+    held: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    verified = call(folder, held, "verify", *files("no_operator"), "--device", "cpu", "-f", "json")
     document = json.loads(verified.stdout)
     assert [Path(suite["suite"]).name for suite in document["broken_suites"]] == ["no_operator.py"]
     assert document["verifications"] == []
-    run = quick("run", *files("no_operator"), "--device", "cpu", folder=tmp_path)
-    assert "suite no_operator.py" in run.stderr and not run.stdout
+    run = call(folder, held, "run", *files("no_operator"), "--device", "cpu")
+    assert "suite no_operator.py" in run.stderr and not run.stdout and "waiting for it" not in run.stderr
     assert run.returncode == verified.returncode == 2
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_a_run_is_shown(cli: Cli, fine: dict[str, Any], fine_store: Path) -> None:
@@ -192,25 +205,6 @@ def test_a_part_of_a_run_is_shown(cli: Cli, fine_store: Path) -> None:
     for words, said in ((("--select", "no_such"), "selects nothing of run"), (("1999",), "1999")):
         nothing = cli("show", *words, *store)
         assert nothing.code == 2 and said in nothing.err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("run", "empty.py"), "declares no operator"),
-        (("verify", "good.py"), ""),
-    ],
-)
-def test_mistakes_and_verifying_wait_for_no_device(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    environment = settle(tmp_path)
-    (tmp_path / "empty.py").write_text("x = 1\n")
-    shutil.copy(SUITES / "good.py", tmp_path)
-    locks = tmp_path / "locks"
-    locks.mkdir(mode=0o700)
-    with (locks / "cpu.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        done = call(tmp_path, {**environment, "PAIRBENCH_LOCKS": str(locks)}, *words, "--device", "cpu")
-    assert said in done.stderr and "waiting for it" not in done.stderr
 
 
 BY_POSITION = """

@@ -11,16 +11,15 @@ import argparse
 import json
 import os
 import platform
-import queue
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -93,39 +92,27 @@ def attack(
 ) -> list[Seen]:
     """Make attacks, and return what came of each, in their order."""
     until = time.monotonic() + seconds
-    waiting: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
-    parts: dict[str, list[Seen]] = {name: [] for name in names}
-    for name in names:
-        one = ATTACKS[name]
-        if missing := one.needs():
-            parts[name].append(Seen(name=name, tried=0, why_not=missing))
-            continue
-        tries = max(1, round(one.tries * scale))
-        count = min(one.parts, tries)
-        for number in range(count):
-            waiting.put((name, tries // count + (number < tries % count), seed + number))
-
-    def work() -> None:
-        while True:
-            try:
-                name, tries, own_seed = waiting.get_nowait()
-            except queue.Empty:
-                return
-            if time.monotonic() > until:
-                parts[name].append(Seen(name=name, tried=0, why_not="no time was left"))
-                continue
-            parts[name].append(_part(name, tries, own_seed))
-
-    threads = [threading.Thread(target=work) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [_joined(name, parts[name]) for name in names]
+    missing = {name: ATTACKS[name].needs() for name in names}
+    parts = [part for name in names if not missing[name] for part in _divided(name, scale, seed)]
+    with ThreadPoolExecutor(jobs) as pool:
+        begun = [pool.submit(_part, *part, until) for part in parts]
+    made = [one.result() for one in begun]
+    made += [Seen(name=name, tried=0, why_not=why) for name, why in missing.items() if why]
+    return [_joined(name, [one for one in made if one.name == name]) for name in names]
 
 
-def _part(name: str, tries: int, seed: int) -> Seen:
+def _divided(name: str, scale: float, seed: int) -> Iterator[tuple[str, int, int]]:
+    """Yield for each part of an attack its name, how many tries it makes, and its seed."""
+    tries = max(1, round(ATTACKS[name].tries * scale))
+    count = min(ATTACKS[name].parts, tries)
+    for number in range(count):
+        yield name, tries // count + (number < tries % count), seed + number
+
+
+def _part(name: str, tries: int, seed: int, until: float) -> Seen:
     began = time.monotonic()
+    if began > until:
+        return Seen(name=name, tried=0, why_not="no time was left")
     with tempfile.TemporaryDirectory() as folder:
         answer, output = Path(folder) / "answer.json", Path(folder) / "output"
         part = json.dumps({"name": name, "tries": tries, "seed": seed, "answer": str(answer)})
@@ -139,7 +126,8 @@ def _part(name: str, tries: int, seed: int) -> Seen:
             )
         try:
             code = process.wait(ATTACKS[name].limit_s)
-            counts, wrong = json.loads(answer.read_text()) if code == 0 else ({}, [_last(output, code)])
+            told = f"the attack itself ended with {code}: {output.read_text(errors='replace')[-1500:]}"
+            counts, wrong = json.loads(answer.read_text()) if code == 0 else ({}, [told])
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -148,10 +136,6 @@ def _part(name: str, tries: int, seed: int) -> Seen:
     took = f"{time.monotonic() - began:.0f} s"
     _say("\n".join([f"{name}: {tried} tries, {len(wrong)} went wrong, {took}", *wrong]), error=True)
     return Seen(name=name, tried=tried, wrong=tuple(wrong))
-
-
-def _last(output: Path, code: int) -> str:
-    return f"the attack itself ended with {code}: {output.read_text(errors='replace')[-1500:]}"
 
 
 def _make_part(part: dict[str, Any]) -> None:
