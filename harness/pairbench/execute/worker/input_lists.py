@@ -9,9 +9,10 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from pairbench.errors import SuiteError
 from pairbench.execute.worker.inputs import Make
@@ -37,23 +38,21 @@ _DTYPES = {
     "i32": torch.int32,
     "i64": torch.int64,
 }
-_NAMES = {**_DTYPES, "inf": math.inf, "nan": math.nan}
+_NAMES: dict[str, Any] = {**_DTYPES, "inf": math.inf, "nan": math.nan}
 _LINE = re.compile(r"cnt:\s*\d+\s*,\s*(.+)")
 _A_DEVICE = re.compile(r"torch\.device\(.*\)|cpu|cuda(:\d+)?")
 _DEVICE = "device of the case"  # takes the place of a device that the text names
 
 
-class Form(NamedTuple):
+_Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name
+
+
+class Form(Value):
     """A tensor as the text gives it, before its values are drawn."""
 
     sizes: tuple[int, ...]
     dtype: torch.dtype
     strides: tuple[int, ...] | None = None
-
-
-class Arguments(NamedTuple):
-    positional: tuple[Any, ...]
-    named: dict[str, Any]
 
 
 def operators_of(path: Path, against: str) -> Iterator[Operator]:
@@ -89,7 +88,7 @@ def _operator(name: str, lines: list[tuple[str, str]], against: Path | None) -> 
     if function is None:
         raise SuiteError(f"{name!r} is no operator of this torch (torch.ops.aten)")
     in_place = base.endswith("_") and not base.endswith("__")
-    by_key: dict[str, Arguments] = {}
+    by_key: dict[str, _Arguments] = {}
     left_out: list[str] = []
     for where, line in lines:
         try:
@@ -103,7 +102,7 @@ def _operator(name: str, lines: list[tuple[str, str]], against: Path | None) -> 
     elements = {key: sum(math.prod(form.sizes) for form in _forms(one)) for key, one in by_key.items()}
     cases = []
     for key, arguments in by_key.items():
-        first = next(_forms(arguments), None)
+        first = next(iter(_forms(arguments)), None)
         about = {"dtype": str(first.dtype).removeprefix("torch."), "shape": first.sizes} if first else {}
         cases.append({"workload": key, **{axis: value for axis, value in about.items() if value}})
     return assembled(
@@ -135,7 +134,7 @@ def _load(file: Path, function: str, _: Any) -> Callable[..., Any]:
     return Applied(function=function_in(load_module(file), function, file.name))
 
 
-def _parsed(line: str, *, in_place: bool) -> tuple[str, Arguments]:
+def _parsed(line: str, *, in_place: bool) -> tuple[str, _Arguments]:
     """Return the arguments of a line after a digest of them; raise a ValueError or SyntaxError where they cannot be taken."""
     match = _LINE.fullmatch(line)
     if not match:
@@ -150,28 +149,28 @@ def _parsed(line: str, *, in_place: bool) -> tuple[str, Arguments]:
         raise ValueError("the operator works in place, and its first argument is no tensor")
     if "out" in found[1]:
         raise ValueError("it writes into out=, expected inputs alone")
-    return digest, Arguments(*found)
+    return digest, found
 
 
 class _Known(ast.NodeTransformer):
     """Puts values into the places of tensors, dtypes and devices; `ast.literal_eval` refuses what is left."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        return _constant(_NAMES[node.id]) if node.id in _NAMES else self._refuse(node)
+        return ast.Constant(_NAMES[node.id]) if node.id in _NAMES else self._refuse(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         text = node.value if isinstance(node.value, str) else ""
-        return _constant(_DEVICE if _A_DEVICE.fullmatch(text) else _DTYPES.get(text, node.value))
+        return ast.Constant(_DEVICE if _A_DEVICE.fullmatch(text) else _DTYPES.get(text, node.value))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         found = getattr(torch, node.attr, None) if ast.unparse(node.value) in ("torch", "th") else None
         known = isinstance(found, torch.dtype | torch.layout | torch.memory_format)
-        return _constant(found) if known else self._refuse(node)
+        return ast.Constant(found) if known else self._refuse(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         called = ast.unparse(node.func)
         if called in ("torch.device", "th.device"):
-            return _constant(_DEVICE)
+            return ast.Constant(_DEVICE)
         places = zip(("size", "dtype", "stride", "device"), node.args, strict=False)
         named = {**dict(places), **{str(one.arg): one.value for one in node.keywords}}
         given = {name: ast.literal_eval(self.visit(one)) for name, one in named.items()} if called == "T" else {}
@@ -180,46 +179,33 @@ class _Known(ast.NodeTransformer):
         if not whole or not isinstance(given.get("dtype"), torch.dtype) or len({len(one) for one in lists}) > 1:
             return self._refuse(node)
         sizes, *strides = map(tuple, lists)
-        return _constant(Form(sizes, given["dtype"], *strides))
+        made: Any = Form(sizes=sizes, dtype=given["dtype"], strides=next(iter(strides), None))
+        return ast.Constant(made)
 
     def _refuse(self, node: ast.AST) -> ast.AST:
         expected = "expected T([sizes], dtype), a list, a number or a name of torch"
         raise ValueError(f"{ast.unparse(node)!r:.80} is unknown, {expected}")
 
 
-def _constant(value: Any) -> ast.AST:
-    return ast.Constant(value)
-
-
-def _forms(value: Any) -> Iterator[Form]:
-    if isinstance(value, Form):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _forms(one)
+def _forms(arguments: Any) -> list[Form]:
+    return [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Form)]
 
 
 class Drawing(Value):
     """Inputs of a case by its axis `workload`."""
 
-    by_key: dict[str, Arguments]
+    by_key: dict[str, _Arguments]
     in_place: bool
 
     def __call__(self, workload: str, make: Make) -> dict[str, Any]:
         """Return the arguments by position and by name; the first one of an operator that works in place is the state `target`."""
-        positional, named = (_drawn(one, make) for one in self.by_key[workload])
-        target = {"target": positional.pop(0)} if self.in_place else {}
-        return {**target, "args": positional, "named": named, "axis sizes": {}}
 
+        def drawn(leaf: Any) -> Any:
+            return _tensor(leaf, make) if isinstance(leaf, Form) else make.device if leaf == _DEVICE else leaf
 
-def _drawn(value: Any, make: Make) -> Any:
-    if isinstance(value, Form):
-        return _tensor(value, make)
-    if isinstance(value, dict):
-        return {name: _drawn(one, make) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_drawn(one, make) for one in value]
-    return make.device if value == _DEVICE else value
+        positional, named = tree_map(drawn, self.by_key[workload])
+        target = {"target": positional[0]} if self.in_place else {}
+        return {**target, "args": positional[len(target) :], "named": named, "axis sizes": {}}
 
 
 def _tensor(form: Form, make: Make) -> torch.Tensor:
