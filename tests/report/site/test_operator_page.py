@@ -11,7 +11,7 @@ from pairbench.analyze.history.trend import make_trend
 from pairbench.model.record import KernelCount
 from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
-from pairbench.report.operator_charts import speedup_chart
+from pairbench.report.operator_charts import roofline_chart, speedup_chart
 from pairbench.report.trend import series_chart
 from pairbench.site import operator as operator_page
 from pairbench.site import paths
@@ -56,7 +56,8 @@ def page(operator: OperatorFacts) -> Page:
 
 @pytest.fixture(scope="module")
 def payload(operator: OperatorFacts) -> dict[str, Any]:
-    return operator_payload(made.site(12), operator)
+    speedup, roofline = speedup_chart(operator.series), roofline_chart(operator.series, operator.ceilings)
+    return operator_payload(made.site(12), operator, speedup, roofline)
 
 
 def test_the_page_says_it_all_without_scripts(page: Page, operator: OperatorFacts) -> None:

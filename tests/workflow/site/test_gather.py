@@ -19,7 +19,7 @@ def read(store: Path, **options: int) -> SiteReading:
 
 
 def operators(reading: SiteReading) -> list[OperatorFacts]:
-    return [part.facts for part in reading.operators()]
+    return [facts for *_, facts in reading.operators()]
 
 
 def runs(number: int, *, slower_from: int = 1000, cases: tuple[str, ...] = CASES) -> list[tuple[Record, ...]]:
@@ -52,8 +52,8 @@ def test_runs_with_what_was_recorded_of_them(tmp_path: Path) -> None:
     skipped = replace(ended(second[0], "skipped"), implementation="zoned", remeasured_blocks=None)
     write_runs(tmp_path, first, (*throttled, broken, skipped))
     reading = read(tmp_path)
-    assert [run.facts.head.run_id for run in reading.runs()] == [run_id_of(0), run_id_of(1)]
-    newest = list(reading.runs())[-1].facts
+    assert [facts.head.run_id for *_, facts in reading.runs()] == [run_id_of(0), run_id_of(1)]
+    *_, newest = list(reading.runs())[-1]
     assert newest.throttle_reasons == {"sw_power_cap": 4, "hw_slowdown": 4}
     assert newest.remeasured_blocks == 8 and newest.stop_reasons == {"precise": 4}
     assert newest.broken == ((SUITE, "line 3: no such name"),)
