@@ -1,11 +1,8 @@
 """The page of regressions: what an event says, what is folded away, and that its command shows it again."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -13,7 +10,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from pairbench.report import units
 from tests.builders import DEVICE, sha
-from tests.site.conftest import ROOT, Site
+from tests.in_process import call_main
+from tests.site.conftest import Site
 from tests.site.stores import GONE, OLDER, REPOSITORY, RMS, RUNS, SILU, STEP
 from tests.site.watch import Opener
 
@@ -80,16 +78,9 @@ def test_an_event_says_where_and_how_much_and_unfolds(look: Opener, events: list
 def test_the_command_shows_it_again(look: Opener, eventful: Site) -> None:
     line = command(look(PAGE), "silu", "compare")
     assert line[:2] == ["pairbench", "compare"]
-    paths = os.pathsep.join([str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", *line, "--store", str(eventful.store)],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    assert re.search(r"Regressions \(1\)\n(.*\n)*.*silu", done.stdout)
+    said = call_main(eventful.store, *line[1:], "--store", str(eventful.store))
+    assert said.code == 1, said.err
+    assert re.search(r"Regressions \(1\)\n(.*\n)*.*silu", said.out)
 
 
 def test_what_was_accepted_is_folded_away(look: Opener) -> None:

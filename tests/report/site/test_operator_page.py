@@ -11,12 +11,12 @@ from pairbench.analyze.history.trend import make_trend
 from pairbench.model.record import KernelCount
 from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
-from pairbench.report.operator_charts import roofline_chart, speedup_chart
+from pairbench.report.operator_charts import speedup_chart
 from pairbench.report.trend import series_chart
 from pairbench.site import operator as operator_page
 from pairbench.site import paths
 from pairbench.site.paths import Contribution, OperatorFacts
-from pairbench.site.payload import operator_payload, series_anchor
+from pairbench.site.payload import series_anchor
 from tests import builders
 from tests.report.site import made
 from tests.report.site.reading import Page, read, value_of
@@ -50,14 +50,18 @@ def operator() -> OperatorFacts:
 
 
 @pytest.fixture(scope="module")
-def page(operator: OperatorFacts) -> Page:
-    return pages(made.site(12), operator)[0]
+def made_of(operator: OperatorFacts) -> tuple[Page, dict[str, Any]]:
+    return pages(made.site(12), operator)
 
 
 @pytest.fixture(scope="module")
-def payload(operator: OperatorFacts) -> dict[str, Any]:
-    speedup, roofline = speedup_chart(operator.series), roofline_chart(operator.series, operator.ceilings)
-    return operator_payload(made.site(12), operator, speedup, roofline)
+def page(made_of: tuple[Page, dict[str, Any]]) -> Page:
+    return made_of[0]
+
+
+@pytest.fixture(scope="module")
+def payload(made_of: tuple[Page, dict[str, Any]]) -> dict[str, Any]:
+    return made_of[1]
 
 
 def test_the_page_says_it_all_without_scripts(page: Page, operator: OperatorFacts) -> None:

@@ -5,11 +5,10 @@ import pytest
 
 from pairbench.config import Config
 from pairbench.errors import StoreError
-from pairbench.model.record import Record, Series
+from pairbench.model.record import Record
 from pairbench.site.gather import SiteReading
 from pairbench.site.paths import OperatorFacts
-from pairbench.store.documents import write_acceptance
-from tests.builders import CASES, DEVICE, SUITE, ended, make_acceptance, make_run, run_id_of, write_runs
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
 OTHER = "softmax[dtype=bfloat16,tokens=64]"
 
@@ -94,16 +93,6 @@ def test_series_of_an_older_run_keep_what_that_run_says_of_them(tmp_path: Path) 
     assert gate_status[CASES[0], "fused"].gate_status.state == "regression"
     assert gate_status[CASES[0], "fused"].run_id == run_id_of(2)
     assert gate_status[CASES[1], "fused"].run_id == run_id_of(3)
-
-
-def test_an_accepted_level_is_in_its_event(tmp_path: Path) -> None:
-    write_runs(tmp_path, *runs(14, slower_from=8, cases=(CASES[0],)))
-    series = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
-    write_acceptance(str(tmp_path), make_acceptance(series, p50_ns=131_000.0))
-    reading = read(tmp_path)
-    list(reading.operators())
-    (event,) = reading.facts.events
-    assert event.accepted and event.moved[0].accepted == "exact softmax"
 
 
 def test_a_single_run_and_only_failures(tmp_path: Path) -> None:
