@@ -283,13 +283,12 @@ def _axes(axes: Mapping[str, object]) -> dict[str, object]:
 
 def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
     values = series_chart(trend)
-    lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
-    rows = rounded([getattr(values, name) for name in lines], _DIGITS)
+    lines = zip(values.lines, rounded([*values.lines.values()], _DIGITS), strict=True)
     return {
         **{name: getattr(values, name) for name in ("unit", "latency", "subtitle", "control_name", "log")},
         "runs": [places[run_id] for run_id in trend.points.values("run_id")],
         # A line without any value is none.
-        **{name: row if any(value is not None for value in row) else [] for name, row in zip(lines, rows, strict=True)},
+        **{name: line if any(value is not None for value in line) else [] for name, line in lines},
         # First run, last run and value of each level, and of the slope of a drift the value at its end, too.
         **{
             name: [

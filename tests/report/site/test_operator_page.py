@@ -114,7 +114,7 @@ def test_series_are_what_the_chart_of_a_trend_has(operator: OperatorFacts, paylo
     trend = series_chart(operator.trends[1])
     found = payload["series"][1]["trend"]
     for name in ("p50", "low", "high", "p95", "control", "speedup"):
-        assert found[name] == pytest.approx(getattr(trend, name), rel=5e-4)
+        assert found[name] == pytest.approx(trend.lines[name], rel=5e-4)
     assert found["levels"] == [[step.start, step.stop, pytest.approx(step.value, rel=5e-4)] for step in trend.levels]
     assert [[mark.at, mark.kind, mark.label] for mark in trend.marks] == found["marks"]
     assert found["unit"] == "us" and found["control_name"] == "baseline"
