@@ -278,7 +278,7 @@ class SiteReading:
         samples: dict[str, Mapping[Series, LatencySamples]] = {}
 
         def job(name: str, inputs: str, site: SiteFacts, *known: Any) -> tuple[str, str, Contribution, Any]:
-            facts = self._operator(*known, site.runs, samples)
+            facts = self._operator(*known)
             return name, inputs, facts.contribution, make(site, facts)
 
         sampled, needed = set(stored_files(self._store, "samples").run_ids), set[str]()
@@ -302,7 +302,7 @@ class SiteReading:
             inputs = digest(rows, described, of_series, with_samples, replace(site, runs=()), of_heads, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
-                known = key, records_of(table), described, elsewhere
+                known = key, records_of(table), described, elsewhere, site.runs, samples
                 jobs.append(functools.partial(job, name, inputs, site, *known))
                 needed.update(with_samples)
         # Read here, for a forked process must not use a connection to a store.

@@ -75,7 +75,7 @@ def test_the_page_says_it_all_without_scripts(page: Page, operator: OperatorFact
     assert f"{units.ratio(row.speedup.low)} to {units.ratio(row.speedup.high)}" in text
     assert "regression" in text and "+10.0%" in text and "code" in text
     assert "100.0 us" in text and "200.0 us" in text and "110.0 us" in text and "±1.0%" in text
-    assert "2.000x" in text and "1.980-2.020" in text and "75%" in text and "1.000 MiB" in text
+    assert "2.000x" in text and "1.980-2.020" in text and "75%" in text and "40%" in text and "1.000 MiB" in text
     assert values(page, "tr", "data-implementation") == ["baseline", "fused"] * 2
 
 
