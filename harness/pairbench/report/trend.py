@@ -192,7 +192,7 @@ class SeriesChart(Value):
     unit: str
     latency: str  # what the axis of latencies says
     lines: Mapping[str, tuple[float, ...]]
-    """By name (p50, low, high, p95, control, and of the speedup with its ends) a value for each run, latencies in `unit`; NaN for runs without one."""
+    """A value for each run, by the line's name: p50, low, high, p95 and control in `unit`, and the speedup with its ends; NaN for runs without one."""
     control_name: str  # empty where there is none
     levels: tuple[LevelStep, ...]
     speedup_levels: tuple[LevelStep, ...]
