@@ -58,7 +58,7 @@ def test_the_picture_shows_what_the_chart_has(trend: Trend) -> None:
     assert len(figure.axes) == 3
     (drawn,) = lines_of(figure, "p50")
     assert [value for value in drawn.get_ydata() if not math.isnan(value)] == [
-        value for value in values.p50 if not math.isnan(value)
+        value for value in values.lines["p50"] if not math.isnan(value)
     ]
     (speedup,) = lines_of(figure, "speedup")
     assert len(speedup.get_ydata()) == 40
@@ -104,10 +104,10 @@ def test_forty_two_implementations_look_different() -> None:
 def test_the_chart_is_plain_values(trend: Trend) -> None:
     found = series_chart(trend)
     assert (found.unit, found.log, found.control_name) == ("us", False, "baseline")
-    lines = (found.p50, found.low, found.high, found.p95, found.control, found.speedup)
-    assert {len(line) for line in lines} == {40}
-    assert [place for place, value in enumerate(found.p50) if math.isnan(value)] == [3, 4]
-    assert found.p50[0] == pytest.approx(100, rel=0.01) and found.control[0] == pytest.approx(200, rel=0.01)
+    assert {len(line) for line in found.lines.values()} == {40}
+    p50, control = found.lines["p50"], found.lines["control"]
+    assert [place for place, value in enumerate(p50) if math.isnan(value)] == [3, 4]
+    assert p50[0] == pytest.approx(100, rel=0.01) and control[0] == pytest.approx(200, rel=0.01)
     assert [(step.start, step.stop) for step in found.levels] == [(0, 2), (5, 9), (10, 19), (20, 29), (30, 39)]
     assert [round(step.value / 100, 2) for step in found.levels] == [1.0, 1.0, 1.05, 1.05, 1.05]
     assert [(step.start, step.stop) for step in found.speedup_levels][:2] == [(0, 2), (5, 9)], "none where it failed"
@@ -126,8 +126,10 @@ def test_the_lines_are_of_the_result(kind: str, axis: str) -> None:
     values = series_chart(make_trend([filled(record) for day in range(3) for record in make_run(day)], FUSED))
     record = make_run(2)[1]
     assert values.latency == axis and values.unit == "us"
-    assert values.p95[-1] == pytest.approx(22.0 if kind == "cuda" else (record.call_p95_ns or 0) / 1e3)
-    assert (values.speedup_low[-1], values.speedup_high[-1]) == ((1.1, 1.4) if kind == "cuda" else (1.9, 2.1))
+    assert values.lines["p95"][-1] == pytest.approx(22.0 if kind == "cuda" else (record.call_p95_ns or 0) / 1e3)
+    assert (values.lines["speedup_low"][-1], values.lines["speedup_high"][-1]) == (
+        (1.1, 1.4) if kind == "cuda" else (1.9, 2.1)
+    )
 
 
 def picture(name: str = "") -> Figure:

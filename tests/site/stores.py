@@ -12,9 +12,9 @@ from unittest import mock
 from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.model.record import KernelCount, Record, Samples, Series
 from pairbench.store.documents import write_acceptance, write_breakdown
-from pairbench.store.writer import RunWriter
+from pairbench.store.writer import write_run
 from tests.breakdowns_made import kept
-from tests.builders import DEVICE, FIRST, SUITE, ended, make_run, write_runs
+from tests.builders import DEVICE, FIRST, SUITE, ended, make_run, make_samples, write_runs
 
 OLDER = "NVIDIA A100"
 RMS = ("rms_norm[dtype=bfloat16,tokens=1024]", "rms_norm[dtype=bfloat16,tokens=4096]")
@@ -182,37 +182,17 @@ def _write(store: Path, records: Sequence[Record], *, slug: str = "", samples: b
         write_runs(store, records)
         return
     slug = slug or records[0].device_name.lower().replace(" ", "-")
-    month = f"{FIRST:%Y-%m}"
-    with (
-        mock.patch("os.fsync"),
-        RunWriter(store, run_id=records[0].run_id, device_slug=slug, month=month) as writer,
-    ):
-        writer.append_samples([one for record in records if samples for one in _samples(record)])
-        writer.append_records(records)
+    raw = [one for record in records if samples for one in _samples(record)]
+    with mock.patch("os.fsync"):
+        write_run(
+            store, run_id=records[0].run_id, device_slug=slug, month=f"{FIRST:%Y-%m}", records=records, samples=raw
+        )
 
 
 def _samples(record: Record) -> Iterator[Samples]:
     rng = random.Random(record.implementation)
     for number, p50 in enumerate(record.round_p50_ns or ()):
         calls = tuple(p50 * rng.lognormvariate(0, 0.01) for _ in range(50))
-        yield Samples(
-            run_id=record.run_id,
-            device_name=record.device_name,
-            device_uuid=record.device_uuid,
-            suite=record.suite,
-            operator=record.operator or "",
-            case=record.case or "",
-            implementation=record.implementation or "",
-            mode=record.mode or "",
-            timer=record.timer or "",
-            round=number,
-            stop_reason=record.stop_reason or "",
-            block=tuple(range(50)),
-            position=(0,) * 50,
-            at_ns=tuple(range(0, 50_000_000, 1_000_000)),
-            call_ns=calls,
-            host_ns=None,
-            device_ns=tuple(_ON_DEVICE * value for value in calls),
-            throttled=(False,) * 50,
-            outlier=(False,) * 50,
-        )
+        device = tuple(_ON_DEVICE * value for value in calls)
+        told = {"timer": record.timer, "stop_reason": record.stop_reason}
+        yield make_samples(record, calls, round=number, host_ns=None, device_ns=device, **told)

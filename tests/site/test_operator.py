@@ -1,6 +1,5 @@
 """An operator's page: its numbers are the store's, and one series can be chosen everywhere and is kept in the address."""
 
-import json
 import re
 from urllib.parse import unquote
 
@@ -8,9 +7,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from pairbench.model.record import Record, Series
-from pairbench.report import units
-from pairbench.store.reader import latency_samples, read_records
+from pairbench.model.record import Series
+from pairbench.store.reader import latency_samples
 from tests.builders import DEVICE, SUITE, sha
 from tests.site.conftest import Site
 from tests.site.kinds import NEWEST, OPERATOR
@@ -18,13 +16,6 @@ from tests.site.stores import RMS, RUNS, STEP
 from tests.site.watch import Opener
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def records(eventful: Site) -> list[Record]:
-    """Return the newest records of the operator, by case and implementation."""
-    found = read_records(str(eventful.store), [NEWEST])[0]
-    return [record for record in found if record.operator == "rms_norm"]
 
 
 def numbers(page: Page) -> Locator:
@@ -42,31 +33,6 @@ def row(page: Page, tokens: int, implementation: str) -> Locator:
 def chosen(page: Page) -> str:
     case = page.get_by_role("combobox", name="Case").locator("option:checked").inner_text()
     return f"{case} {page.locator('#choose').get_by_role('combobox', name='Implementation').locator('option:checked').inner_text()}"
-
-
-def test_the_table_has_the_numbers_of_the_store(look: Opener, records: list[Record]) -> None:
-    page = look(OPERATOR)
-    expect(numbers(page)).to_have_count(len(records))
-    for record in records:
-        tokens = int(json.loads(record.axes or "{}")["tokens"])
-        text = row(page, tokens, record.implementation or "").inner_text()
-        told = [units.duration(value) for value in (record.device_p50_ns, record.device_p95_ns, record.call_p50_ns)]
-        told += [units.ratio(record.speedup), units.ratio_range(record.speedup_low, record.speedup_high)]
-        told += [units.size(record.peak_bytes), units.percent(record.roofline_fraction), units.percent(record.margin)]
-        assert [one for one in told if one not in text] == []
-
-
-def test_it_says_what_is_best_at_a_glance_and_when_it_changed(look: Opener) -> None:
-    page = look(OPERATOR)
-    expect(page.locator(".lead")).to_contain_text("fused")
-    page.get_by_text("By dtype, tier and mode").click()
-    glance = page.get_by_role("table", name="Of each kind of case").locator("tbody").get_by_role("row")
-    expect(glance).to_have_count(1)
-    expect(glance).to_contain_text("fused")
-    expect(glance).to_contain_text("6 → 1")
-    item = page.get_by_role("listitem").filter(has_text=sha(24 * STEP)[:7])
-    expect(item).to_contain_text("+10.1%")
-    expect(item).to_contain_text("accepted")
 
 
 def test_where_it_loses_is_told_by_words(look: Opener) -> None:

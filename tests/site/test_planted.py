@@ -70,24 +70,6 @@ def test_the_same_step_on_two_devices_is_one_event_with_two_rows(see: Opener) ->
     expect(page.locator("tbody[data-item]:visible")).to_have_count(1)
 
 
-def test_what_ended_says_how_and_in_which_run(see: Opener) -> None:
-    page = see("regressions.html")
-    page.get_by_text("No longer open").click()
-    ends = {"silu": planted.BACK, "gelu": planted.MENDED, "conv": planted.FEWER}
-    for operator, day in ends.items():
-        event = happened(page, operator).filter(has_text=f"recovered in {run_id_of(run_number(day))}")
-        expect(event).to_be_visible()
-    expect(page.locator("#accepted")).to_contain_text("Accepted on purpose (1 event)")
-
-
-def test_a_row_is_in_the_state_of_its_worst_open_event(see: Opener) -> None:
-    page = see("index.html?state=regression")
-    rows = page.locator("table[data-table='overview'] [data-item]:visible")
-    expect(rows.filter(has_text="rms_norm")).not_to_have_count(0)
-    expect(rows.filter(has_text="conv")).not_to_have_count(0)
-    expect(rows.filter(has_text="softmax")).to_have_count(0)
-
-
 def test_a_count_that_moved_has_a_line_below_its_trend(see: Opener) -> None:
     series = paths.digest(f"{planted.case('rms_norm')}-fused-eager")
     page = see(f"{paths.operator_page(H200, planted.SUITE, 'rms_norm')}#series={series}")
@@ -245,9 +227,8 @@ def test_events_runs_and_comparisons_lead_to_the_very_series(see: Opener) -> Non
     arrived(pair, "gelu")
 
 
-@pytest.mark.parametrize("path", ["index.html", "regressions.html", "compare.html", "runs.html"])
-def test_every_page_explains_its_words(see: Opener, path: str) -> None:
-    page = see(path)
+def test_a_page_explains_its_words(see: Opener) -> None:
+    page = see("compare.html")
     page.get_by_text("What the words mean").click()
     for word in ("undecided", "series", "tier", "tolerance left"):
         expect(page.locator("#words dt").filter(has_text=re.compile(f"^{word}$"))).to_be_visible()

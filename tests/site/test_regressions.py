@@ -1,20 +1,16 @@
 """The page of regressions: what an event says, what is folded away, and that its command shows it again."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from pairbench.report import units
-from tests.builders import DEVICE, sha
-from tests.site.conftest import ROOT, Site
-from tests.site.stores import GONE, OLDER, REPOSITORY, RMS, RUNS, SILU, STEP
+from tests.in_process import call_main
+from tests.site.conftest import Site
+from tests.site.stores import GONE, OLDER, SILU
 from tests.site.watch import Opener
 
 pytestmark = pytest.mark.browser
@@ -55,54 +51,12 @@ def test_what_happened_is_there_newest_first(look: Opener, events: list[dict[str
     assert times == sorted(times, reverse=True)
 
 
-def test_an_event_says_where_and_how_much_and_unfolds(look: Opener, events: list[dict[str, Any]]) -> None:
-    page = look(PAGE)
-    (moved,) = next(one for one in events if one["kind"] == "newest")["moved"]
-    row = event(page, "silu").get_by_role("row").first
-    for text in (units.change(moved["change"]), units.change(moved["control"]), "code", DEVICE, "main"):
-        expect(row).to_contain_text(text)
-    before, after = sha(24 * (RUNS - 2)), sha(24 * (RUNS - 1))
-    links = row.get_by_role("link").evaluate_all("all => all.map(one => one.getAttribute('href'))")
-    assert {
-        f"{REPOSITORY}/commit/{before}",
-        f"{REPOSITORY}/commit/{after}",
-        f"{REPOSITORY}/compare/{before}...{after}",
-    } <= set(links)
-    inner = event(page, "silu").get_by_role("table")
-    expect(inner).to_be_hidden()
-    event(page, "silu").locator("summary").first.click()
-    expect(inner).to_be_visible()
-    ends = (units.duration(moved[name]) for name in ("before_ns", "after_ns"))
-    for text in (SILU, "fused, eager", *ends, moved["reason"], "slower: fused_kernel"):
-        expect(inner).to_contain_text(text)
-
-
 def test_the_command_shows_it_again(look: Opener, eventful: Site) -> None:
     line = command(look(PAGE), "silu", "compare")
     assert line[:2] == ["pairbench", "compare"]
-    paths = os.pathsep.join([str(ROOT / "harness"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", *line, "--store", str(eventful.store)],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    assert re.search(r"Regressions \(1\)\n(.*\n)*.*silu", done.stdout)
-
-
-def test_what_was_accepted_is_folded_away(look: Opener) -> None:
-    page = look(PAGE)
-    accepted = event(page, "rms_norm")
-    expect(accepted).to_have_count(1)
-    expect(accepted).to_be_hidden()
-    page.get_by_text("Accepted on purpose").click()
-    expect(accepted).to_be_visible()
-    accepted.locator("summary").first.click()
-    expect(accepted).to_contain_text("needs less memory")
-    expect(accepted).to_contain_text(RMS[0])
-    expect(accepted).to_contain_text(sha(24 * STEP)[:10])
+    said = call_main(eventful.store, *line[1:], "--store", str(eventful.store))
+    assert said.code == 1, said.err
+    assert re.search(r"Regressions \(1\)\n(.*\n)*.*silu", said.out)
 
 
 def test_an_address_unfolds_its_event(look: Opener, events: list[dict[str, Any]]) -> None:

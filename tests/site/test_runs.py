@@ -13,7 +13,7 @@ from pairbench.store.reader import read_records
 from tests.builders import DEVICE, run_id_of, sha
 from tests.site.conftest import Site
 from tests.site.kinds import NEWEST
-from tests.site.stores import DRIVER, GONE, OLDER, REPOSITORY, RUNS
+from tests.site.stores import GONE, OLDER, REPOSITORY, RUNS
 from tests.site.watch import Opener
 
 pytestmark = pytest.mark.browser
@@ -68,15 +68,6 @@ def test_new_series_of_a_run_are_folded_by_operator(look: Opener) -> None:
     expect(case).to_be_hidden()
     new.click()
     expect(case).to_be_visible()
-
-
-def test_a_run_has_its_environment(look: Opener) -> None:
-    page = look(paths.run_page(run_id_of(24 * DRIVER), DEVICE))
-    environment = page.get_by_role("region", name=re.compile("^Environment"))
-    expect(environment).to_be_hidden()
-    page.get_by_text("and all else that was recorded").click()
-    for name, value in (("driver", "580.2"), ("torch", "2.11.0"), ("cpu", "a CPU"), ("matmul.allow_tf32", "no")):
-        expect(environment.get_by_role("row").filter(has_text=name).filter(has_text=value).first).to_be_visible()
 
 
 def test_a_run_has_the_numbers_of_the_store(look: Opener, eventful: Site) -> None:

@@ -26,12 +26,12 @@ class Heading(Value):
 class Line(Value):
     """A line of a terminal, which is a paragraph in Markdown."""
 
-    text: str | Callable[[Layout[Any]], str]  # or a function of the columns that are shown; empty leaves it out
+    text: str | Callable[[Layout], str]  # or a function of the columns that are shown; empty leaves it out
     style: str = ""
     markdown: bool = True  # whether Markdown has the line, too
     gap: bool = False  # whether an empty line follows on a terminal
 
-    def shown(self, layout: Layout[Any]) -> str:
+    def shown(self, layout: Layout) -> str:
         return self.text if isinstance(self.text, str) else self.text(layout)
 
 
@@ -143,7 +143,7 @@ def fit_bytes(blocks: Sequence[Block], room: float) -> tuple[str, int]:
     return "".join(parts), left_out
 
 
-def _markdown(block: Block, layout: Layout[Any]) -> Iterator[tuple[str, int, str]]:
+def _markdown(block: Block, layout: Layout) -> Iterator[tuple[str, int, str]]:
     """Yield pieces of text that are taken whole: each with its number of entries, and the text that must close it later."""
     match block:
         case Heading():
@@ -196,7 +196,7 @@ def to_terminal(blocks: Sequence[Block], terminal: Terminal | None = None) -> st
     return terminal.paint(*(thing for block in blocks for thing in _painted(block, layout)))
 
 
-def _painted(block: Block, layout: Layout[Any]) -> Iterator[Any]:
+def _painted(block: Block, layout: Layout) -> Iterator[Any]:
     match block:
         case Heading():
             yield Text(clean(block.text), style="bold")
@@ -222,7 +222,7 @@ def _painted(block: Block, layout: Layout[Any]) -> Iterator[Any]:
             yield Text()
 
 
-def _painted_entries(block: Grouped, layout: Layout[Any]) -> Iterator[Any]:
+def _painted_entries(block: Grouped, layout: Layout) -> Iterator[Any]:
     for case, entries in groupby(block.entries, key=lambda entry: entry.case):
         yield Text(f"  {case}", style="cyan")
         for entry in entries:
@@ -276,7 +276,7 @@ def html_text(text: str) -> str:
     return f'<pre style="white-space: pre; overflow-x: auto">{escape(text)}</pre>'
 
 
-def _layout(blocks: Sequence[Block], width: int | None) -> Layout[Any]:
+def _layout(blocks: Sequence[Block], width: int | None) -> Layout:
     tables = list(_tables(blocks))
     rows = [cells for table in tables for entry in table.entries for cells, _ in entry.rows]
     return Layout.fit(tables[0].columns if tables else (), rows, width)

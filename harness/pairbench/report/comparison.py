@@ -6,7 +6,7 @@ https://docs.github.com/actions/reference/workflow-commands-for-github-actions
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, groupby
+from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from pairbench.report import comparison_words as words
 from pairbench.report import units
 from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Heading, Items, Line, Section, fit_bytes, render_page
 from pairbench.report.comparison_words import OUTCOME_STYLES
-from pairbench.report.render import INDENT, Column, Terminal, cells_of, clean, filled_columns, markdown_text, shorten
+from pairbench.report.render import INDENT, Column, Terminal, cells_of, clean, filled_columns, shorten
 from pairbench.stats import upper_bound
 
 _FEW = 15  # number of unchanged series up to which they are listed rather than counted
@@ -231,11 +231,9 @@ def _footer(comparison: Comparison, room: int) -> str:
     """Return what the changes are computed from, the false-alarm rates, and what could not be read, in so many bytes."""
     notes = [words.legend(comparison)] if any(change.verdict is not None for change in comparison.changes) else []
     notes += [*false_alarms(comparison), *(shorten(problem, 400) for problem in comparison.problems)]
-    lines = [f"- {markdown_text(line)}\n" for line in notes]
-    sizes = accumulate(len(line.encode()) for line in lines)
-    kept = sum(size <= room for size in sizes)
-    rest = [f"- and {len(lines) - kept:,} more problems\n"] if kept < len(lines) else []
-    return "".join(["\n", *lines[:kept], *rest]) if lines else ""
+    text, left_out = fit_bytes([Items(texts=tuple(notes))], room)
+    rest = f"- and {left_out:,} more problems\n" if left_out else ""
+    return f"\n{text}{rest}" if notes else ""
 
 
 def _section(outcome: _Outcome, most: int | None) -> Section:

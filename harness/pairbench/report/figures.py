@@ -7,7 +7,7 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import Any
@@ -133,17 +133,17 @@ _CHANGES = {  # colour, line and words of each kind of mark
 
 def trend_figure(trend: Trend) -> Figure:
     values = series_chart(trend)
-    speedups = any(not math.isnan(value) for value in values.speedup)
+    lines, runs = values.lines, range(len(trend.points))
+    speedups = any(not math.isnan(value) for value in lines["speedup"])
     panels = 1 + bool(values.control_name) + speedups
-    dot = 2.5 if len(values.p50) > 150 else 4.0
-    runs = range(len(values.p50))
+    dot = 2.5 if len(runs) > 150 else 4.0
     with mpl.rc_context(STYLE):
         figure = _open_figure(10, 4.6 + 1.2 * (panels - 1), values.title)
         axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[3.2, 1, 1][:panels])[:, 0])
         top, bottom = axes[0], axes[-1]
         top.set_title(values.subtitle, loc="left", fontsize=9, color="#444444")
-        top.plot(runs, values.p95, color=SKY, ls="none", marker="v", ms=dot * 0.7, gid="p95")
-        _intervals(top, (values.p50, values.low, values.high), BLUE, dot, "p50")
+        top.plot(runs, lines["p95"], color=SKY, ls="none", marker="v", ms=dot * 0.7, gid="p95")
+        _intervals(top, lines, ("p50", "low", "high"), BLUE, dot)
         _steps(top, values.levels, NAVY)
         if values.log:
             top.set_yscale("log")
@@ -152,10 +152,10 @@ def trend_figure(trend: Trend) -> Figure:
         top.set_ylabel(f"{values.latency} ({values.unit})")
         if values.control_name:
             # On an axis of its own: beside a control that takes twice as long, 2 % could not be seen.
-            axes[1].plot(runs, values.control, color=GREY, marker="o", ms=dot * 0.8, ls="none", gid="control")
+            axes[1].plot(runs, lines["control"], color=GREY, marker="o", ms=dot * 0.8, ls="none", gid="control")
             axes[1].set_ylabel(f"{values.control_name}\nP50 ({values.unit})")
         if speedups:
-            _intervals(bottom, (values.speedup, values.speedup_low, values.speedup_high), GREEN, dot, "speedup")
+            _intervals(bottom, lines, ("speedup", "speedup_low", "speedup_high"), GREEN, dot)
             _steps(bottom, values.speedup_levels, DARK_GREEN)
             bottom.set_ylabel("speedup (x)")
         for panel in axes[1:] if values.log else axes:
@@ -163,17 +163,19 @@ def trend_figure(trend: Trend) -> Figure:
         _marks(axes, values)
         bottom.set_xticks([at for at, _ in values.ticks], [label.replace(" ", "\n") for _, label in values.ticks])
         bottom.tick_params(axis="x", labelsize=8)
-        bottom.set_xlim(-0.6, max(len(values.p50) - 0.4, 0.6))
+        bottom.set_xlim(-0.6, max(len(runs) - 0.4, 0.6))
         bottom.set_xlabel("run, oldest first")
         figure.align_ylabels(axes)
         _add_legend(figure, _trend_keys(values))
     return figure
 
 
-def _intervals(axes: Axes, line: tuple[Sequence[float], ...], color: str, dot: float, gid: str) -> None:
-    middle, low, high = map(np.array, line)
+def _intervals(
+    axes: Axes, lines: Mapping[str, Sequence[float]], names: tuple[str, str, str], color: str, dot: float
+) -> None:
+    middle, low, high = (np.array(lines[name]) for name in names)
     style: dict[str, Any] = {"color": color, "fmt": "o", "ms": dot, "elinewidth": 0.8, "capsize": 0, "zorder": 3}
-    axes.errorbar(range(len(middle)), middle, yerr=_reach(middle, low, high), gid=gid, **style)
+    axes.errorbar(range(len(middle)), middle, yerr=_reach(middle, low, high), gid=names[0], **style)
 
 
 def _reach(middle: Any, low: Any, high: Any) -> Any:
@@ -201,7 +203,7 @@ def _marks(panels: Sequence[Axes], values: SeriesChart) -> None:
     if not texts:
         return
     # Room above the data, a line for each label that would run into the one before it.
-    reach = max(len(values.p50), 2)
+    reach = max(len(values.lines["p50"]), 2)
     ends: list[float] = []
     rows = []
     for at, label in sorted(texts):
@@ -221,7 +223,7 @@ def _marks(panels: Sequence[Axes], values: SeriesChart) -> None:
 
 def _trend_keys(values: SeriesChart) -> list[Line2D]:
     keys = [_make_key("P50, 95 % interval", BLUE, marker="o", lw=0, ms=4), _make_key("level", NAVY, lw=1.6)]
-    if not all(map(math.isnan, values.p95)):
+    if not all(map(math.isnan, values.lines["p95"])):
         keys.append(_make_key("P95", SKY, marker="v", lw=0, ms=3))
     for kind in dict.fromkeys(mark.kind for mark in values.marks):
         if kind == "gap":

@@ -159,15 +159,14 @@ def filled_columns(columns: Sequence[Column[Row]], cells: Sequence[Mapping[str, 
     return [column for column in columns if any(row[column.header] not in ("", column.usual) for row in cells)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout(Generic[Row]):
+class Layout(Value):
     """The columns that fit on a terminal, with their widths."""
 
-    widths: dict[Column[Row], int]
+    widths: Mapping[Column[Any], int]
     left_out: tuple[str, ...] = ()
 
     @classmethod
-    def fit(cls, columns: Sequence[Column[Row]], cells: Sequence[Mapping[str, str]], width: int | None) -> Self:
+    def fit(cls, columns: Sequence[Column[Any]], cells: Sequence[Mapping[str, str]], width: int | None) -> Self:
         """Return the layout of rows for a terminal so many columns wide, or endless."""
         filled = filled_columns(columns, cells)
         widths = {one: max([len(one.header), *(len(row[one.header]) for row in cells)]) for one in filled}

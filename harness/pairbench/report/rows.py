@@ -226,7 +226,7 @@ def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
     several = len({record.device_uuid for record, _ in rows}) > 1
     doubted = any(cells["P50"].endswith("?") for _, cells in rows)
 
-    def legend(layout: Layout[Record]) -> str:
+    def legend(layout: Layout) -> str:
         shown = {*(column.header for column in layout.widths), *(["?"] if doubted else [])}
         return "; ".join(f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in shown)
 

@@ -1,7 +1,7 @@
 """The page that `pairbench trend` prints, and the values that a trend's chart draws."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -185,21 +185,15 @@ class Mark(NamedTuple):
 
 
 class SeriesChart(Value):
-    """A trend's lines, one value for each run in `unit`, NaN for runs without one; runs are counted from 0."""
+    """What a trend's chart draws; runs are counted from 0."""
 
     title: str
     subtitle: str
     unit: str
     latency: str  # what the axis of latencies says
-    p50: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    p95: tuple[float, ...]
-    control: tuple[float, ...]
+    lines: Mapping[str, tuple[float, ...]]
+    """A value for each run, by the line's name: p50, low, high, p95 and control in `unit`, and the speedup with its ends; NaN for runs without one."""
     control_name: str  # empty where there is none
-    speedup: tuple[float, ...]
-    speedup_low: tuple[float, ...]
-    speedup_high: tuple[float, ...]
     levels: tuple[LevelStep, ...]
     speedup_levels: tuple[LevelStep, ...]
     counts: tuple[tuple[str, tuple[float, ...]], ...]  # label and values of each count that has a step
@@ -215,10 +209,10 @@ def series_chart(trend: Trend) -> SeriesChart:
     lines = {name: _scaled(getattr(points, name), scale) for name in ("p50", "low", "high", "p95", "control")}
     # A baseline has no interval of a speedup.
     without = np.isnan(points.speedup) | (trend.series.implementation == BASELINE)
+    lines["speedup"] = _scaled(points.speedup, 1.0)
     for end in ENDS[1:]:
         ends = points.numbers(f"{points.latency.speedup}{end}")
         lines[f"speedup{end}"] = _scaled(np.where(without, math.nan, ends), 1.0)
-    lines["speedup"] = _scaled(points.speedup, 1.0)
     positive = np.concatenate([lines[name][lines[name] > 0] for name in ("p50", "p95")])
     ticks = []
     started, commits, dirty = map(points.values, ("started_at", "commit", "dirty"))
@@ -240,7 +234,7 @@ def series_chart(trend: Trend) -> SeriesChart:
         subtitle=shorten(", ".join(subtitle), 140),
         unit=unit,
         latency=AXES[trend.latency.name],
-        **{name: tuple(line.tolist()) for name, line in lines.items()},
+        lines={name: tuple(line.tolist()) for name, line in lines.items()},
         control_name=shorten(trend.control or "", 30),
         levels=tuple(_steps(trend.levels, [one.p50_ns / scale for one in trend.levels], "rise", lines["p50"])),
         speedup_levels=tuple(_steps(trend.levels, middles, "speedup_rise", lines["speedup"])),

@@ -28,13 +28,13 @@ from pairbench.model.plain import Value
 from pairbench.model.site import RunVerdicts, SiteFacts
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.site import paths
-from pairbench.site.cache import Part, SiteCache, digest
+from pairbench.site.cache import SiteCache, digest
 from pairbench.site.event_pages import feed, regressions
 from pairbench.site.events import RunKey
 from pairbench.site.gather import Jobs, SiteReading, about_of, one_by_one, shown_store
 from pairbench.site.operator import operator
 from pairbench.site.overview import breakdowns, compare, overview, run, runs
-from pairbench.site.paths import File, OperatorFacts, RunFacts, head_of
+from pairbench.site.paths import File, head_of
 from pairbench.site.payload import packed
 from pairbench.site.programs import badges, index_json
 from pairbench.site.templates import render
@@ -212,17 +212,9 @@ def build_site(config: Config, options: SiteOptions) -> Written:
 
 def _parts(reading: SiteReading, cache: SiteCache, options: SiteOptions) -> Iterator[File]:
     """Yield every file of the site; the sums over all operators are known, and so written, after them."""
-
-    def of_operator(part: Part[OperatorFacts]) -> Any:
-        files = operator(part.site, part.facts)
-        return part.name, part.inputs, part.facts.contribution, tuple(map(_short, files))
-
-    def of_run(part: Part[RunFacts]) -> Any:
-        return part.name, part.inputs, (), tuple(map(_short, run(part.site, part.facts)))
-
-    for made in reading.operators(cache.find, of_operator, _in_processes):
+    for made in reading.operators(cache.find, lambda *facts: tuple(map(_short, operator(*facts))), _in_processes):
         yield from cache.put(*made)
-    for made in reading.runs(cache.find, of_run, _in_processes):
+    for made in reading.runs(cache.find, lambda *facts: tuple(map(_short, run(*facts))), _in_processes):
         yield from cache.put(*made)
     yield from cache.unchanged()
     yield from map(_short, _files(reading.facts, reading.verdicts, reading.breakdowns, options.address))

@@ -13,13 +13,12 @@ import io
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from pairbench.model.site import SiteFacts
 from pairbench.site.paths import File
 from pairbench.store.files import write_whole
 from pairbench.workflow.setup import catalogue_folder
@@ -28,20 +27,6 @@ CACHE = ".pairbench-site.cache"
 _LIBRARIES = ("plotly", "jinja2", "numpy", "scipy")
 _ROOMS = ("pairbench.model.", "pairbench.site.", "pairbench.stats")
 _DIGEST = hashlib.sha256().digest_size
-
-Find = Callable[[str, str], Any]
-"""Returns the values that other pages need of a part, by its name and the digest of its inputs; None where the part has to be made."""
-Facts = TypeVar("Facts")
-
-
-class Part(NamedTuple, Generic[Facts]):
-    """A part that has to be made."""
-
-    name: str
-    inputs: str
-    site: SiteFacts
-    """The part of the site's facts that the page shows; nothing else, for all of it is in the digest."""
-    facts: Facts
 
 
 class _Cached(NamedTuple):

@@ -29,7 +29,7 @@ from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
 from pairbench.site import paths
-from pairbench.site.cache import Find, Part, digest
+from pairbench.site.cache import digest
 from pairbench.site.events import RunKey, SeriesEvent
 from pairbench.site.paths import Contribution, OperatorFacts, RunFacts, head_of
 from pairbench.site.store_events import environment_events, new_operator, shifts_of, with_states
@@ -54,6 +54,8 @@ _RUNS = 40  # the number of runs that are judged: each takes a while to be read,
 Judge = Callable[[str], Sequence[Change]]  # what a comparison of a run with its reference says
 Jobs = Sequence[Callable[[], Any]]
 Each = Callable[[Jobs], Iterable[Any]]  # yields what each job returns, in order
+Find = Callable[[str, str], Any]
+"""Returns the values that other pages need of a page, by its name and the digest of its inputs; None where it has to be made."""
 
 
 def one_by_one(jobs: Jobs) -> Iterator[Any]:
@@ -263,17 +265,21 @@ class SiteReading:
     def operators(
         self,
         find: Find = lambda *_: None,
-        make: Callable[[Part[OperatorFacts]], Any] = lambda part: part,
+        make: Callable[[SiteFacts, OperatorFacts], Any] = lambda _, facts: facts,
         each: Each = one_by_one,
-    ) -> Iterator[Any]:
-        """Yield `make` of every operator on every device model that `find` does not find, and put what is said of all of them together."""
+    ) -> Iterator[tuple[str, str, Contribution, Any]]:
+        """Yield every operator on every device model that `find` does not find, and put what is said of all of them together.
+
+        Each comes as its page's name, the digest of its inputs, what it contributes to other pages, and what `make` returns; `make` gets
+        the part of the site's facts that the page shows, and nothing else, for all of it is in the digest.
+        """
         found: list[Contribution | None] = []
-        jobs: list[Callable[[], tuple[Contribution, Any]]] = []
+        jobs: list[Callable[[], tuple[str, str, Contribution, Any]]] = []
         samples: dict[str, Mapping[Series, LatencySamples]] = {}
 
-        def job(part: Callable[[OperatorFacts], Part[OperatorFacts]], *known: Any) -> tuple[Contribution, Any]:
+        def job(name: str, inputs: str, site: SiteFacts, *known: Any) -> tuple[str, str, Contribution, Any]:
             facts = self._operator(*known)
-            return facts.contribution, make(part(facts))
+            return name, inputs, facts.contribution, make(site, facts)
 
         sampled, needed = set(stored_files(self._store, "samples").run_ids), set[str]()
         digests = {key: digest(head) for key, head in self._heads.items()}  # a page has those of hundreds of runs
@@ -296,16 +302,17 @@ class SiteReading:
             inputs = digest(rows, described, of_series, with_samples, replace(site, runs=()), of_heads, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
-                part, records = functools.partial(Part, name, inputs, site), records_of(table)
-                jobs.append(functools.partial(job, part, key, records, described, elsewhere, site.runs, samples))
+                known = key, records_of(table), described, elsewhere, site.runs, samples
+                jobs.append(functools.partial(job, name, inputs, site, *known))
                 needed.update(with_samples)
         # Read here, for a forked process must not use a connection to a store.
         samples |= {run_id: reader.latency_samples(self._store, run_id).value for run_id in sorted(needed)}
         makings = iter(each(jobs))
         for place, contribution in enumerate(found):
             if contribution is None:
-                found[place], product = next(makings)
-                yield product
+                made = next(makings)
+                found[place] = made[2]
+                yield made
         self.facts = self._with_all([one for one in found if one is not None])
 
     def _operator(
@@ -368,10 +375,10 @@ class SiteReading:
     def runs(
         self,
         find: Find = lambda *_: None,
-        make: Callable[[Part[RunFacts]], Any] = lambda part: part,
+        make: Callable[[SiteFacts, RunFacts], Any] = lambda _, facts: facts,
         each: Each = one_by_one,
-    ) -> Iterator[Any]:
-        """Yield `make` of every run that `find` does not find; their pages show events, so these come after the operators."""
+    ) -> Iterator[tuple[str, str, Any, Any]]:
+        """Yield every run that `find` does not find, as `operators` does; their pages show events, so these come after the operators."""
         shown: defaultdict[RunKey, list[Event]] = defaultdict(list)
         for event in self.facts.events:
             for run_id in filter(None, {event.after.run_id, event.ended}):
@@ -383,8 +390,8 @@ class SiteReading:
         shared = replace(self.facts, runs=(), rows=(), owners={}, gpus=(), problems=(), breakdowns=some)
         jobs: list[Callable[[], Any]] = []
 
-        def job(part: Callable[[RunFacts], Part[RunFacts]], *known: Any) -> Any:
-            return make(part(self._run(*known)))
+        def job(name: str, inputs: str, site: SiteFacts, *known: Any) -> tuple[str, str, Any, Any]:
+            return name, inputs, (), make(site, self._run(*known))
 
         for key, table in self._whole.tables(RUN, _RUN):
             head, verdicts, beside = self._heads[key], self.verdicts.get(key), self.facts.beside.get(key)
@@ -393,8 +400,7 @@ class SiteReading:
             rows = len(table), self._stamps.get(head.run_id)
             name, inputs = paths.run_page(*key), digest(rows, head, verdicts, site, named)
             if find(name, inputs) is None:
-                part = functools.partial(Part, name, inputs, site)
-                jobs.append(functools.partial(job, part, head, verdicts, table, named))
+                jobs.append(functools.partial(job, name, inputs, site, head, verdicts, table, named))
         yield from each(jobs)
 
     def _run(

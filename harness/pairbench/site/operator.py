@@ -180,4 +180,4 @@ def operator(facts: SiteFacts, operator: OperatorFacts) -> Iterator[File]:
         roofline=roofline,
         roofline_summary=operator_charts.roofline_summary(roofline),
     )
-    yield File(path=data, content=script(name, operator_payload(facts, operator)))
+    yield File(path=data, content=script(name, operator_payload(facts, operator, speedups, roofline)))

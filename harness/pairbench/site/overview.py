@@ -33,7 +33,7 @@ _MOST = 12  # number of device models that have a column at all; groups of other
 
 def overview(facts: SiteFacts) -> File:
     opened = sorted((event for event in facts.events if event.open), key=lambda event: ATTENTION.index(event.worst))
-    rows, new = facts.rows, [event for event in opened if event.is_new]
+    rows, new = facts.rows, event_rows((event for event in opened if event.is_new), facts)
     choices = {
         "family": sorted({family_of(row.suite) for row in rows}),
         "device": sorted({row.device_name for row in rows}),
@@ -45,7 +45,7 @@ def overview(facts: SiteFacts) -> File:
     return render(
         paths.OVERVIEW,
         facts,
-        attention=_attention(event_rows(new, facts)),
+        attention=_attention(new),
         known=event_rows((event for event in opened if not event.is_new), facts),
         worst_moves=_worst_moves(opened),
         closed=len(facts.events) - len(opened),
@@ -53,16 +53,16 @@ def overview(facts: SiteFacts) -> File:
         night=newest_night(facts),
         choices=choices,
         summaries=operator_summaries(rows),
-        headlines=device_summaries(facts.rows, facts.self_tests),
-        left_out=sorted({row.suite for row in facts.rows if is_self_test(row.suite, facts.self_tests)}),
-        matrix=_matrix(facts.rows),
+        headlines=device_summaries(rows, facts.self_tests),
+        left_out=sorted({row.suite for row in rows if is_self_test(row.suite, facts.self_tests)}),
+        matrix=_matrix(rows),
         columns=_COLUMNS,
         varies={name: len(values) > 1 for name, values in choices.items()},
         strip=strip,
         is_self_test=is_self_test,
         devices=sorted({run.device_name for run in facts.runs}),
-        events=event_rows(new[:_EVENTS], facts),
-        measured=any(row.statuses.get("measured") for row in facts.rows),
+        events=new[:_EVENTS],
+        measured=any(row.statuses.get("measured") for row in rows),
         ranks={state: rank for rank, state in enumerate(STATES)},
         spark=spark,
         event_spark=event_spark,

@@ -20,7 +20,7 @@ from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.comparison_words import kernel_name, short_commit
 from pairbench.report.labels import case_labels
 from pairbench.report.latency_words import AXES
-from pairbench.report.operator_charts import roofline_chart, speedup_chart
+from pairbench.report.operator_charts import RooflineChart, SpeedupChart
 from pairbench.report.render import shorten
 from pairbench.report.trend import series_chart
 from pairbench.site import paths
@@ -194,7 +194,9 @@ _NUMBERS = (
 )
 
 
-def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any]:
+def operator_payload(
+    facts: SiteFacts, operator: OperatorFacts, speedup: SpeedupChart, roofline: RooflineChart
+) -> dict[str, Any]:
     """Return the value that the scripts of an operator's page draw from.
 
     Series, cases, implementations, runs and kernels are named by their indices in the lists of the same name.
@@ -228,8 +230,8 @@ def operator_payload(facts: SiteFacts, operator: OperatorFacts) -> dict[str, Any
         ],
         "series": series,
         "worst": operator.series.index(worst) if worst else None,
-        "speedup": _speedup(operator),
-        "roofline": _roofline(operator),
+        "speedup": _speedup(speedup),
+        "roofline": _roofline(roofline),
         "runs": [
             {
                 "id": run_id,
@@ -281,13 +283,12 @@ def _axes(axes: Mapping[str, object]) -> dict[str, object]:
 
 def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
     values = series_chart(trend)
-    lines = ("p50", "low", "high", "p95", "control", "speedup", "speedup_low", "speedup_high")
-    rows = rounded([getattr(values, name) for name in lines], _DIGITS)
+    lines = zip(values.lines, rounded([*values.lines.values()], _DIGITS), strict=True)
     return {
         **{name: getattr(values, name) for name in ("unit", "latency", "subtitle", "control_name", "log")},
         "runs": [places[run_id] for run_id in trend.points.values("run_id")],
         # A line without any value is none.
-        **{name: row if any(value is not None for value in row) else [] for name, row in zip(lines, rows, strict=True)},
+        **{name: line if any(value is not None for value in line) else [] for name, line in lines},
         # First run, last run and value of each level, and of the slope of a drift the value at its end, too.
         **{
             name: [
@@ -301,8 +302,7 @@ def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _speedup(operator: OperatorFacts) -> dict[str, Any]:
-    chart = speedup_chart(operator.series)
+def _speedup(chart: SpeedupChart) -> dict[str, Any]:
     points = [
         [
             *(point.series_index, point.group, point.row),
@@ -315,8 +315,7 @@ def _speedup(operator: OperatorFacts) -> dict[str, Any]:
     return {**{name: getattr(chart, name) for name in columns}, "points": points}
 
 
-def _roofline(operator: OperatorFacts) -> dict[str, Any]:
-    chart = roofline_chart(operator.series, operator.ceilings)
+def _roofline(chart: RooflineChart) -> dict[str, Any]:
     points = [
         [
             *(point.series_index, point.label),

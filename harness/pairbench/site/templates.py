@@ -10,7 +10,6 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -99,7 +98,6 @@ _FILTERS: tuple[Any, ...] = (
     *(count, cut, moment, number, query, short, span, state),
     *(units.between, units.change, units.duration, units.percent, units.ratio, units.significant, units.size),
 )
-FILTERS: dict[str, Callable[..., object]] = {function.__name__: function for function in _FILTERS}
 
 MEANINGS = {  # what the words of the pages mean; every page has them at its foot
     "failed": "it raised, crashed, took too long or too much memory, or its output is wrong",
@@ -166,6 +164,12 @@ def _is_commit(commit: str | None) -> bool:
     return commit is not None and _SHA.fullmatch(commit) is not None
 
 
+_FUNCTIONS: tuple[Any, ...] = (
+    *(commit_url, pull_request_url, range_url, source_url),
+    *(paths.anchor, paths.breakdown_page, paths.operator_page, paths.run_key, paths.run_page),
+)
+
+
 def _unindented(templates: Path, name: str) -> str | None:
     """Return a template without the indentation that only its authors need: it would be a twentieth of each page."""
     try:
@@ -193,12 +197,8 @@ def environment(templates: Path) -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    made.filters.update(FILTERS)
-    functions: tuple[Any, ...] = (
-        *(commit_url, pull_request_url, range_url, source_url),
-        *(paths.anchor, paths.breakdown_page, paths.operator_page, paths.run_key, paths.run_page),
-    )
-    made.globals.update({function.__name__: function for function in functions})
+    made.filters.update({function.__name__: function for function in _FILTERS})
+    made.globals.update({function.__name__: function for function in _FUNCTIONS})
     made.globals.update(STATES=STATES, MEANINGS=MEANINGS, paths=paths, units=units, version=__version__)
     return made
 

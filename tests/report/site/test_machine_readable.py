@@ -10,7 +10,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pairbench.model.comparison import GateOutcome
-from pairbench.model.record import Series
 from pairbench.model.site import STATES, CountStep, Event, Moved, RunHead, SiteFacts
 from pairbench.site import paths, programs
 from pairbench.site.event_pages import feed
@@ -48,17 +47,15 @@ def site(**changes: Any) -> SiteFacts:
 
 def hostile() -> SiteFacts:
     """Return facts in which all that comes from outside is hostile."""
-    run = head(1, run_id=HOSTILE, started_at=HOSTILE, device_name=HOSTILE, hostname=HOSTILE, commit=HOSTILE)
-    run = replace(run, branch=HOSTILE, versions={HOSTILE: HOSTILE})
-    series = Series(device_name=HOSTILE, suite=HOSTILE, case=f"{HOSTILE}[a=1]", implementation=HOSTILE, mode=HOSTILE)
-    one = made.moved(series, reason=HOSTILE, kernels=(HOSTILE,), accepted=HOSTILE)
-    names = dict.fromkeys(("device_name", "suite", "operator", "dtype", "tier", "mode", "variant"), HOSTILE)
-    return site(
-        store=HOSTILE,
+    facts = made.hostile(HOSTILE)
+    run = replace(facts.runs[0], run_id=HOSTILE, started_at=HOSTILE)
+    (shown,), (happened,) = facts.rows, facts.events
+    shown = replace(shown, tier=HOSTILE, mode=HOSTILE)
+    return replace(
+        facts,
         runs=(run,),
-        rows=(row(**names, losing=(HOSTILE,)), row(**{**names, "suite": "b"}, speedup=None)),
-        events=(event(key=HOSTILE, device_name=HOSTILE, after=run, before=run, moved=(one,), era=(HOSTILE,)),),
-        problems=(HOSTILE,),
+        rows=(shown, replace(shown, suite="b", speedup=None)),
+        events=(replace(happened, key=HOSTILE, after=run, before=run),),
     )
 
 

@@ -16,7 +16,7 @@ from pairbench.report.trend import series_chart
 from pairbench.site import operator as operator_page
 from pairbench.site import paths
 from pairbench.site.paths import Contribution, OperatorFacts
-from pairbench.site.payload import operator_payload, series_anchor
+from pairbench.site.payload import series_anchor
 from tests import builders
 from tests.report.site import made
 from tests.report.site.reading import Page, read, value_of
@@ -50,13 +50,18 @@ def operator() -> OperatorFacts:
 
 
 @pytest.fixture(scope="module")
-def page(operator: OperatorFacts) -> Page:
-    return pages(made.site(12), operator)[0]
+def made_of(operator: OperatorFacts) -> tuple[Page, dict[str, Any]]:
+    return pages(made.site(12), operator)
 
 
 @pytest.fixture(scope="module")
-def payload(operator: OperatorFacts) -> dict[str, Any]:
-    return operator_payload(made.site(12), operator)
+def page(made_of: tuple[Page, dict[str, Any]]) -> Page:
+    return made_of[0]
+
+
+@pytest.fixture(scope="module")
+def payload(made_of: tuple[Page, dict[str, Any]]) -> dict[str, Any]:
+    return made_of[1]
 
 
 def test_the_page_says_it_all_without_scripts(page: Page, operator: OperatorFacts) -> None:
@@ -70,7 +75,7 @@ def test_the_page_says_it_all_without_scripts(page: Page, operator: OperatorFact
     assert f"{units.ratio(row.speedup.low)} to {units.ratio(row.speedup.high)}" in text
     assert "regression" in text and "+10.0%" in text and "code" in text
     assert "100.0 us" in text and "200.0 us" in text and "110.0 us" in text and "±1.0%" in text
-    assert "2.000x" in text and "1.980-2.020" in text and "75%" in text and "1.000 MiB" in text
+    assert "2.000x" in text and "1.980-2.020" in text and "75%" in text and "40%" in text and "1.000 MiB" in text
     assert values(page, "tr", "data-implementation") == ["baseline", "fused"] * 2
 
 
@@ -109,7 +114,7 @@ def test_series_are_what_the_chart_of_a_trend_has(operator: OperatorFacts, paylo
     trend = series_chart(operator.trends[1])
     found = payload["series"][1]["trend"]
     for name in ("p50", "low", "high", "p95", "control", "speedup"):
-        assert found[name] == pytest.approx(getattr(trend, name), rel=5e-4)
+        assert found[name] == pytest.approx(trend.lines[name], rel=5e-4)
     assert found["levels"] == [[step.start, step.stop, pytest.approx(step.value, rel=5e-4)] for step in trend.levels]
     assert [[mark.at, mark.kind, mark.label] for mark in trend.marks] == found["marks"]
     assert found["unit"] == "us" and found["control_name"] == "baseline"

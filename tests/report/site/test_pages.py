@@ -223,8 +223,10 @@ def test_an_event_says_who_did_it_and_how_to_see_it_again() -> None:
     assert "new 1 x copy_kernel (3.100 us)" in item.text
     commands = [compare_command(made.event(2)), ab_command(made.event(2))]
     assert all(command and command in item.text for command in commands)
-    address = f"{made.REPOSITORY}/compare/{made.head(1).commit}...{made.head(2).commit}"
-    assert address in [address for _, address in page.references()]
+    assert "100.0 us" in item.text and "105.0 us" in item.text and "it moved and its control did not" in item.text
+    before, after = made.head(1).commit, made.head(2).commit
+    links = (f"compare/{before}...{after}", f"commit/{before}", f"commit/{after}")
+    assert {f"{made.REPOSITORY}/{link}" for link in links} <= {address for _, address in page.references()}
 
 
 def test_an_event_without_a_latency_gives_its_reason() -> None:

@@ -5,11 +5,10 @@ import pytest
 
 from pairbench.config import Config
 from pairbench.errors import StoreError
-from pairbench.model.record import Record, Series
+from pairbench.model.record import Record
 from pairbench.site.gather import SiteReading
 from pairbench.site.paths import OperatorFacts
-from pairbench.store.documents import write_acceptance
-from tests.builders import CASES, DEVICE, SUITE, ended, make_acceptance, make_run, run_id_of, write_runs
+from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
 
 OTHER = "softmax[dtype=bfloat16,tokens=64]"
 
@@ -19,7 +18,7 @@ def read(store: Path, **options: int) -> SiteReading:
 
 
 def operators(reading: SiteReading) -> list[OperatorFacts]:
-    return [part.facts for part in reading.operators()]
+    return [facts for *_, facts in reading.operators()]
 
 
 def runs(number: int, *, slower_from: int = 1000, cases: tuple[str, ...] = CASES) -> list[tuple[Record, ...]]:
@@ -52,8 +51,8 @@ def test_runs_with_what_was_recorded_of_them(tmp_path: Path) -> None:
     skipped = replace(ended(second[0], "skipped"), implementation="zoned", remeasured_blocks=None)
     write_runs(tmp_path, first, (*throttled, broken, skipped))
     reading = read(tmp_path)
-    assert [run.facts.head.run_id for run in reading.runs()] == [run_id_of(0), run_id_of(1)]
-    newest = list(reading.runs())[-1].facts
+    assert [facts.head.run_id for *_, facts in reading.runs()] == [run_id_of(0), run_id_of(1)]
+    *_, newest = list(reading.runs())[-1]
     assert newest.throttle_reasons == {"sw_power_cap": 4, "hw_slowdown": 4}
     assert newest.remeasured_blocks == 8 and newest.stop_reasons == {"precise": 4}
     assert newest.broken == ((SUITE, "line 3: no such name"),)
@@ -94,16 +93,6 @@ def test_series_of_an_older_run_keep_what_that_run_says_of_them(tmp_path: Path) 
     assert gate_status[CASES[0], "fused"].gate_status.state == "regression"
     assert gate_status[CASES[0], "fused"].run_id == run_id_of(2)
     assert gate_status[CASES[1], "fused"].run_id == run_id_of(3)
-
-
-def test_an_accepted_level_is_in_its_event(tmp_path: Path) -> None:
-    write_runs(tmp_path, *runs(14, slower_from=8, cases=(CASES[0],)))
-    series = Series(device_name=DEVICE, suite=SUITE, case=CASES[0], implementation="fused", mode="eager")
-    write_acceptance(str(tmp_path), make_acceptance(series, p50_ns=131_000.0))
-    reading = read(tmp_path)
-    list(reading.operators())
-    (event,) = reading.facts.events
-    assert event.accepted and event.moved[0].accepted == "exact softmax"
 
 
 def test_a_single_run_and_only_failures(tmp_path: Path) -> None:
