@@ -19,7 +19,6 @@ from pairbench.suite.modules import NAMESPACE, load_module
 _MOVED = "moved.toml"
 PROBLEM = "problem of"
 """How the source of an operator begins whose file is a problem of another corpus."""
-_BEGIN = 64  # the characters of a text that tell whether it is a list of inputs
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -37,9 +36,9 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the Python, JSON and text files of a folder, then those of its folders, each in the order of their names."""
+    """Yield the Python and JSON files of a folder, then those of its folders, each in the order of their names."""
     entries = sorted(folder.iterdir())
-    yield from (entry for entry in entries if entry.suffix in (".py", ".json", ".txt") and entry.is_file())
+    yield from (entry for entry in entries if entry.suffix in (".py", ".json") and entry.is_file())
     for entry in entries:
         hidden = entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages")
         if entry.is_dir() and not entry.is_symlink() and not hidden and not (entry / "pyvenv.cfg").is_file():
@@ -48,17 +47,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _is_suite(file: Path) -> bool:
     try:
-        return declares_operators(file.read_text(errors="replace")) if file.suffix == ".py" else is_problem(file)
+        return declares_operators(file.read_text(errors="replace")) if file.suffix == ".py" else is_definition(file)
     except OSError:  # loading the file reports it
         return True
-
-
-def is_problem(file: Path) -> bool:
-    """Return whether a file that is not Python is a definition of FlashInfer-Trace or SOL-ExecBench, or a list of inputs of BackendBench."""
-    if file.suffix != ".txt":
-        return is_definition(file)
-    with file.open(errors="replace") as text:
-        return text.read(_BEGIN).lstrip().startswith("Operator:")
 
 
 def declares_operators(text: str) -> bool:
@@ -92,18 +83,17 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
     return moved
 
 
-def load_suite(
-    path: Path, problems: Callable[[Path, ModuleType | None], Iterable[Operator]] | None = None
-) -> dict[str, Operator]:
-    """Load a suite file and return its operators by name, in the order of declaration; `problems` makes those of a problem's file."""
+def load_suite(path: Path, problem: Callable[[Path, ModuleType | None], Operator] | None = None) -> dict[str, Operator]:
+    """Load a suite file and return its operators by name, in the order of declaration; `problem` makes that of a problem's file."""
     # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
-    if path.suffix != ".py" and not (problems and is_problem(path)):
-        expected = ".py, a definition of FlashInfer-Trace or SOL-ExecBench, or a list of inputs of BackendBench"
-        raise SuiteError(f"suite {path.name}: not a Python file, expected {expected}")
+    if path.suffix != ".py" and not (problem and is_definition(path)):
+        raise SuiteError(
+            f"suite {path.name}: not a Python file, expected .py, or a definition of FlashInfer-Trace or SOL-ExecBench"
+        )
     try:
-        if problems and path.suffix != ".py":
-            return {made.name: made for made in problems(path, None)}
+        if problem and path.suffix != ".py":
+            return {(made := problem(path, None)).name: made}
         module = load_module(path)
     except SuiteError:
         raise
@@ -117,8 +107,9 @@ def load_suite(
         if operators.setdefault(value.name, value) is not value:
             advice = "a name is the key of its history, so give each its own"
             raise SuiteError(f"suite {path.name}: two operators are named {value.name!r}; {advice}")
-    if problems and not operators and {"Model", "get_inputs", "get_init_inputs"} <= vars(module).keys():
-        return {made.name: made for made in problems(path, module)}
+    if problem and not operators and {"Model", "get_inputs", "get_init_inputs"} <= vars(module).keys():
+        made = problem(path, module)
+        return {made.name: made}
     if not operators:
         expected = "expected at least one module-level Operator(...), or a list of them"
         raise SuiteError(f"suite {path.name}: declares no operator, {expected}")
@@ -129,8 +120,6 @@ def refuse_syntax_errors(files: Iterable[Path]) -> None:
     """Raise if all of some suite files have syntax errors, which needs no process that loads torch."""
     errors = []
     for file in files:
-        if file.suffix != ".py":
-            return
         try:
             with contextlib.suppress(OSError, ValueError):  # the worker that loads the file reports it
                 ast.parse(file.read_bytes(), str(file))

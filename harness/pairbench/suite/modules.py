@@ -35,19 +35,14 @@ def load_module(path: Path) -> ModuleType:
     """Load a Python file, or return its module if it is loaded. A file that raises leaves nothing behind."""
     if path.suffix != ".py":
         raise ImportError(f"{path.name} is not a Python file")
-    be_found()
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
     name = NAMESPACE
     for folder in reversed(path.parent.parents):
         _make_package(name, folder)
         name = f"{name}.{_word(path.parent.parts[len(folder.parts)])}"
     _make_package(name, path.parent)
     return importlib.import_module(f"{name}.{_word(path.stem)}")
-
-
-def be_found() -> None:
-    """Have modules of the namespace found from now on; the first candidate to be loaded would change what all share."""
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
 
 
 def file_of(module: str) -> str | None:

@@ -211,7 +211,7 @@ class _Server:
             see_own_modules()
             before = _own_modules()
             against = self._hello.settings.against
-            loaded = load_suite(path, functools.partial(corpora.operators_of, against=against))
+            loaded = load_suite(path, functools.partial(corpora.operator_of, against=against))
             if why := replaced():
                 raise SuiteError(f"suite {path.name}: {why}")
             if why := left_running():

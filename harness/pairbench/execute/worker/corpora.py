@@ -8,7 +8,7 @@ import inspect
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError, SuiteError
-from pairbench.execute.worker import input_lists, problems
+from pairbench.execute.worker import problems
 from pairbench.execute.worker.inputs import Make
-from pairbench.execute.worker.problems import Candidate, assembled, digest_of_code, function_in, name_of
-from pairbench.model.operator import Operator
+from pairbench.execute.worker.problems import bound, digest_of_code, name_of
+from pairbench.model.operator import Operator, Variant
 from pairbench.model.plain import Value
+from pairbench.model.tolerance import REASSOCIATED
 from pairbench.own_folders import hold_folder
 from pairbench.suite.definitions import FLOATS, Definition, Solution, Workload, digest_of, label_of, read_definition
 from pairbench.suite.load import PROBLEM
@@ -31,54 +32,56 @@ _RESERVED = ("workload", "tf32", "direction")  # names of axes that mean somethi
 _SHORT = 8  # the characters of a uuid that stand in a case's key, where they tell workloads apart
 
 
-def operators_of(path: Path, module: ModuleType | None, against: str) -> Iterable[Operator]:
-    """Return the operators of a problem's file, with the candidates in `against`; `module` is the loaded file of a problem of KernelBench's form."""
+def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator:
+    """Return the operator of a problem's file, with the candidates in `against`; `module` is the loaded file of a problem of KernelBench's form."""
     if module is not None:
-        return [problems.operator_of(path, module, against)]
-    if path.suffix == ".json":
-        return [_operator_of(path, against)]
-    return input_lists.operators_of(path, against)
-
-
-def _operator_of(path: Path, against: str) -> Operator:
+        return problems.operator_of(path, module, against)
     left_out: list[str] = []
     definition = read_definition(path)
     workloads = definition.workloads(left_out)
     reference = _loaded({"reference.py": definition.reference}, "reference.py")
     where = f"suite {label_of(path)}: its reference"
-    run = function_in(reference, "run", where)
+    run = _function(reference, "run", where)
     short = Counter(one.uuid[:_SHORT] for one in workloads)
     by_name = {one.uuid if short[one.uuid[:_SHORT]] > 1 else one.uuid[:_SHORT]: one for one in workloads}
     varying = [name for name, rule in definition.axes.items() if rule is None]
     axes = {name: f"axis_{name}" if name in _RESERVED else name for name in varying}
     cases = [{axes[name]: one.axes[name] for name in axes} | {"workload": key} for key, one in by_name.items()]
-    custom = function_in(reference, definition.custom, where) if definition.custom else None
+    custom = _function(reference, definition.custom, where) if definition.custom else None
     made = Cases(definition=definition, by_name=by_name, custom=custom)
     smallest = min(range(len(cases)), key=lambda place: made.cost(str(cases[place]["workload"]))[1])
-    candidates = []
+    meaning = digest_of(replace(definition, path=Path(), reference=""))
+    space: dict[str, Any] = {"__name__": reference.__name__, "made": made}
+    space["problem_digest"] = meaning + digest_of_code(definition.reference.encode())
+    space["entry"] = Returning(function=run, outputs=tuple(definition.outputs))
+    baseline = bound(_reference, space)
+    baseline.__doc__ = run.__doc__
+    variants = {"compiled": Variant(bound(_call, space), prepare=bound(_compiled, space), kind="library")}
     for name, one in definition.solutions(against, left_out).items():
         texts = one.sources or {"": one.path.read_text(errors="replace")}
         codes = {file: digest_of_code(text.encode()) for file, text in texts.items()}
         load = functools.partial(load_solution, one, definition)
+        own: dict[str, Any] = {"__name__": reference.__name__, "load": load}
+        own["solution_digest"] = digest_of(replace(one, path=Path(), sources=codes))
         needs = ("triton",) if "triton" in one.languages else ()
-        digest = digest_of(replace(one, path=Path(), sources=codes))
-        candidates.append(Candidate(name_of(name, "solution"), digest, load, needs))
-    return assembled(
-        definition.name,
-        digest=digest_of(replace(definition, path=Path(), reference=""))
-        + digest_of_code(definition.reference.encode()),
-        entry=Returning(function=run, outputs=tuple(definition.outputs)),
-        made=made,
-        cases=cases,
-        smallest=smallest,
-        candidates=candidates,
-        left_out=left_out,
-        home=reference.__name__,
-        doc=run.__doc__,
+        key = name_of(name, "solution")
+        while key in variants:  # names that differ in other characters alone
+            key += "_"
+        variants[key] = Variant(bound(_call, own), prepare=bound(_prepare, own), needs=needs)
+    operator = Operator(
+        name_of(definition.name, "op"),
+        baseline=baseline,
+        variants=variants,
+        inputs=bound(_inputs, space),
+        cases={"smoke": [cases[smallest]], "real": [*cases[:smallest], *cases[smallest + 1 :]]},
+        constants=["axis sizes"],
+        tolerance=REASSOCIATED,
         # Integers may be indices, which say how much of the other inputs is read.
         cost=made.cost if all(one.shape is None or one.dtype in FLOATS for one in definition.inputs.values()) else None,
         source=f"{PROBLEM} {'SOL-ExecBench' if definition.is_sol else 'FlashInfer-Trace'}: {definition.name}",
     )
+    vars(operator).update(left_out=tuple(left_out))
+    return operator
 
 
 class Cases(Value):
@@ -194,7 +197,7 @@ class Returning(Value):
 def load_solution(one: Solution, definition: Definition, sizes: Mapping[str, int]) -> Callable[..., Any]:
     """Load a candidate in the process that calls it, and return a function of the inputs; destination passing makes the outputs within the call."""
     module = _loaded(one.sources, one.entry) if one.sources else load_module(one.path.resolve())
-    function, outputs, into = function_in(module, one.function, one.path.name), definition.outputs, one.into
+    function, outputs, into = _function(module, one.function, one.path.name), definition.outputs, one.into
     if into is None:
         into = len(inspect.signature(function).parameters) > len(definition.inputs)
     if not into:
@@ -210,6 +213,12 @@ def load_solution(one: Solution, definition: Definition, sizes: Mapping[str, int
     return into_new
 
 
+def _function(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
+    if not callable(function := getattr(module, name, None)):
+        raise SuiteError(f"{where} defines no function {name}")
+    return function
+
+
 def _loaded(sources: Mapping[str, str], entry: str) -> ModuleType:
     """Load a Python source that stands as text in a JSON file; sources beside it can be imported."""
     folder = _folder() / digest_of(sorted(sources.items()))
@@ -220,3 +229,38 @@ def _loaded(sources: Mapping[str, str], entry: str) -> ModuleType:
 
 
 _folder = functools.cache(hold_folder)
+
+
+# These run in a namespace of the problem or of the candidate, see `problems.bound`. Each that is not timed alone names the digest, so that
+# hashes cover it.
+# mypy: disable-error-code="no-untyped-def, name-defined"
+# ruff: noqa: F821, ARG001
+
+
+def _reference(**inputs):
+    assert problem_digest
+    del inputs["axis sizes"]
+    return entry(*inputs.values())
+
+
+def _call(**inputs):
+    function = inputs.pop("entry function")
+    del inputs["axis sizes"]
+    return function(*inputs.values())
+
+
+def _compiled(**constants):
+    import torch
+
+    assert problem_digest
+    return {"entry function": torch.compile(entry)}
+
+
+def _inputs(make, /, *, workload, **axes):
+    assert problem_digest
+    return made(workload, make)
+
+
+def _prepare(**constants):
+    assert solution_digest
+    return {"entry function": load(constants["axis sizes"])}

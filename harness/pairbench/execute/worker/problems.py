@@ -1,4 +1,4 @@
-"""Problem files of KernelBench's form as suites, `Model`, `get_init_inputs` and `get_inputs`, with candidates that define `ModelNew`; and what makes an operator of a problem of any other form.
+"""Problem files of KernelBench's form as suites: `Model`, `get_init_inputs` and `get_inputs`, with candidates that define `ModelNew`.
 
 A problem becomes one operator, whose name is the file's with its number last: `19_ReLU.py` is `ReLU_19`. Its baseline is `Model`, its
 variants are `compiled` (`torch.compile` of the same module) and the candidates. The axis `dtype` casts weights and floating-point
@@ -14,14 +14,13 @@ import contextlib
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from pairbench.errors import SuiteError
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.tolerance import REASSOCIATED
 from pairbench.suite.load import PROBLEM, candidate_files
@@ -98,6 +97,40 @@ def _compiled(model: Any) -> dict[str, Any]:
     return {"model": torch.compile(model)}
 
 
+# The next three run in the namespace of the problem's or the candidate's file, see `bound`, so they import what else they need.
+
+
+def _call(model, args):  # type: ignore[no-untyped-def]
+    return model(*args)
+
+
+def _inputs(make, dtype):  # type: ignore[no-untyped-def]
+    import torch
+
+    from pairbench.execute.worker.problems import built, cast
+
+    # Named here, so that the hash of the definition covers the digest of the file.
+    assert problem_digest  # type: ignore[name-defined]  # noqa: F821
+    model = built(Model, get_init_inputs, make.device, getattr(torch, dtype))  # type: ignore[name-defined]  # noqa: F821
+    with torch.device(make.device):
+        args = get_inputs()  # type: ignore[name-defined]  # noqa: F821
+    return {"model": model, "args": cast(list(args), make.device, getattr(torch, dtype))}
+
+
+def _candidate(model, *, file, get_init_inputs):  # type: ignore[no-untyped-def]
+    from pairbench.errors import SuiteError
+    from pairbench.execute.worker.problems import built, shapes
+    from pairbench.suite.modules import load_module
+
+    assert problem_digest  # type: ignore[name-defined]  # noqa: F821 (as in `_inputs`, of the candidate's file)
+    if (made := getattr(load_module(file), "ModelNew", None)) is None:
+        raise SuiteError(f"{file.name} defines no class ModelNew")
+    candidate = built(made, get_init_inputs, *model.pairbench_place)
+    if shapes(candidate) == shapes(model):
+        candidate.load_state_dict(model.state_dict())
+    return {"model": candidate}
+
+
 def built(module_class: Any, get_init_inputs: Any, device: Any, dtype: Any) -> Any:
     """Return a module of a class, made under KernelBench's seed on a device and cast to a dtype."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []), device:
@@ -125,121 +158,3 @@ def cast(value: Any, device: Any, dtype: Any) -> Any:
 
 def shapes(module: Any) -> dict[str, Any]:
     return {name: value.shape for name, value in module.state_dict().items()}
-
-
-class Candidate(NamedTuple):
-    name: str
-    digest: str
-    load: Callable[[Mapping[str, int]], Callable[..., Any]]
-    """Loads it in the process that calls it, for a case's sizes of axes, and returns a function of the inputs."""
-    needs: tuple[str, ...] = ()
-
-
-def assembled(
-    name: str,
-    *,
-    digest: str,
-    entry: Callable[..., Any],
-    made: Callable[..., dict[str, Any]],
-    cases: list[dict[str, Any]],
-    smallest: int,
-    candidates: Iterable[Candidate],
-    left_out: list[str],
-    home: str = "pairbench_suites.problem",
-    doc: str | None = None,
-    **more: Any,
-) -> Operator:
-    """Return an operator whose baseline is `entry`, a function of the inputs that `made` returns; `digest` is of all that both depend on."""
-    space = {"__name__": home, "made": made, "problem_digest": digest, "entry": entry}
-    baseline = bound(_reference, space)
-    baseline.__doc__ = doc
-    variants = {"compiled": Variant(bound(_call_entry, space), prepare=bound(_compile_entry, space), kind="library")}
-    for one in candidates:
-        own: dict[str, Any] = {"__name__": home, "load": one.load, "solution_digest": one.digest}
-        key = one.name
-        while key in variants:  # names that differ in other characters alone
-            key += "_"
-        variants[key] = Variant(bound(_call_entry, own), prepare=bound(_prepare, own), needs=one.needs)
-    operator = Operator(
-        name_of(name, "op"),
-        baseline=baseline,
-        variants=variants,
-        inputs=bound(_made, space),
-        cases={"smoke": [cases[smallest]], "real": [*cases[:smallest], *cases[smallest + 1 :]]},
-        constants=["axis sizes"],
-        tolerance=REASSOCIATED,
-        **more,
-    )
-    vars(operator).update(left_out=tuple(left_out))
-    return operator
-
-
-def function_in(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
-    if not callable(function := getattr(module, name, None)):
-        raise SuiteError(f"{where} defines no function {name}")
-    return function
-
-
-# These run in a namespace of the problem or of the candidate, see `bound`, so they import what else they need. Each that is not timed alone
-# names the digest, so that hashes cover it.
-# mypy: disable-error-code="no-untyped-def, name-defined"
-# ruff: noqa: F821, ARG001
-
-
-def _reference(**inputs):
-    assert problem_digest
-    del inputs["axis sizes"]
-    return entry(*inputs.values())
-
-
-def _call_entry(**inputs):
-    function = inputs.pop("entry function")
-    del inputs["axis sizes"]
-    return function(*inputs.values())
-
-
-def _compile_entry(**constants):
-    import torch
-
-    assert problem_digest
-    return {"entry function": torch.compile(entry)}
-
-
-def _made(make, /, *, workload, **axes):
-    assert problem_digest
-    return made(workload, make)
-
-
-def _prepare(**constants):
-    assert solution_digest
-    return {"entry function": load(constants["axis sizes"])}
-
-
-def _call(model, args):
-    return model(*args)
-
-
-def _inputs(make, dtype):
-    import torch
-
-    from pairbench.execute.worker.problems import built, cast
-
-    assert problem_digest
-    model = built(Model, get_init_inputs, make.device, getattr(torch, dtype))
-    with torch.device(make.device):
-        args = get_inputs()
-    return {"model": model, "args": cast(list(args), make.device, getattr(torch, dtype))}
-
-
-def _candidate(model, *, file, get_init_inputs):
-    from pairbench.errors import SuiteError
-    from pairbench.execute.worker.problems import built, shapes
-    from pairbench.suite.modules import load_module
-
-    assert problem_digest
-    if (made := getattr(load_module(file), "ModelNew", None)) is None:
-        raise SuiteError(f"{file.name} defines no class ModelNew")
-    candidate = built(made, get_init_inputs, *model.pairbench_place)
-    if shapes(candidate) == shapes(model):
-        candidate.load_state_dict(model.state_dict())
-    return {"model": candidate}
