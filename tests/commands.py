@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 # What libraries read as they are imported: a command that has another value needs an interpreter of its own.
 _EARLY = ("LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "TORCH_", "TRITON_")
 _OF_WORKERS = (
-    *("pairbench.execute.worker.describe.operators", "pairbench.execute.worker.devices"),
+    *("pairbench.execute.worker.describe.operators", "pairbench.execute.worker.calls"),
     *("pairbench.execute.worker.describe.probe", "pairbench.execute.worker.judge.process"),
     *("pairbench.execute.worker.stages", "torch._dynamo"),
     *("torch.fx.experimental.symbolic_shapes", "torch.profiler", "torch.testing"),
@@ -222,7 +222,7 @@ def _be_worker_server(control: socket.socket, modules: frozenset[str]) -> NoRetu
 
 
 def _main(control: socket.socket) -> None:
-    from pairbench.execute.parent import host_load
+    from pairbench.execute.parent import lock
     from pairbench.execute.worker.describe import probe
     from pairbench.execute.worker.fork_server import Server, load
 
@@ -257,7 +257,7 @@ def _main(control: socket.socket) -> None:
 
     # Tests run beside one another: how busy that keeps the host is no matter of what they judge. Not in workers, which watch it.
     part = float(os.environ.get("TESTS_HOST_LOAD", "0"))
-    host_load.LoadMeter.foreign_cores = lambda meter: part * host_load.count_cores()  # type: ignore[assignment, method-assign]
+    lock.LoadMeter.foreign_cores = lambda meter: part * lock.count_cores()  # type: ignore[assignment, method-assign]
     launch.start_server = start_server
     # Several of a command's servers are this one.
     launch.send_farewell = lambda control: None  # type: ignore[attr-defined]

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pairbench.model.case import make_case
-from pairbench.model.claim import Claim
+from pairbench.model.case import Claim, make_case
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.model.record import Record
 from tests.builders import SUITE, described, make_run

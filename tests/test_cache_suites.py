@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pairbench.execute.worker.inputs import Make
+from pairbench.execute.worker.calls import Make
 from pairbench.model.operator import Operator
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 
 SUITES = Path(__file__).parents[1] / "suites"
 

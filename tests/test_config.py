@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pairbench.config import Config, load_config
 from pairbench.errors import ConfigError
-from pairbench.model.settings import Settings
+from pairbench.model.environment import Settings
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import pytest
 
 from pairbench.errors import SelectionError
 from pairbench.model.case import Case, grid, make_case
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription, OperatorDescription, Plan, PlannedCase
-from pairbench.model.settings import Settings
 from pairbench.plan import Equipment, equipped, make_plan, narrow, one_of_each, parse_selection, same_model, tiers_for
 from tests.builders import described
 

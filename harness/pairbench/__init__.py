@@ -14,10 +14,8 @@ if (
 
 from typing import TYPE_CHECKING, Any
 
-from pairbench.model.case import grid
-from pairbench.model.claim import Claim
+from pairbench.model.case import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Claim, Tolerance, grid
 from pairbench.model.operator import Cost, Operator, Variant
-from pairbench.model.tolerance import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance
 
 if TYPE_CHECKING:
     from pairbench.interface.runs import Result, measure, run, try_, verify

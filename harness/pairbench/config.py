@@ -11,9 +11,8 @@ from typing import Any
 
 from pairbench.errors import ConfigError
 from pairbench.model.case import TIERS
-from pairbench.model.plain import Value
-from pairbench.model.settings import MODES, TIMERS, Settings
-from pairbench.model.text import redacted
+from pairbench.model.environment import MODES, TIMERS, Settings
+from pairbench.model.plain import Value, redacted
 
 _RENAMED = {"tier": "tiers", "mode": "modes", "timeout": "timeout_s"}  # as users write them, and as `Settings` has them
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from pairbench.errors import SelectionError
 from pairbench.model.case import Case
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.operator import needed_packages
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, BrokenSuite, Entry, OperatorDescription, Plan, PlannedCase
 from pairbench.model.record import Record
-from pairbench.model.settings import Settings
 
 INTERPRETED = "Triton's interpreter verified it; its times would mean nothing"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.execute.worker.describe.operators import describe
-from pairbench.suite.load import find_suites, load_suite
+from pairbench.suite.modules import find_suites, load_suite
 
 ROOT = Path(__file__).parents[2]
 PINNED = Path(__file__).with_name("hashes.json")

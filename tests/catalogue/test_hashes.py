@@ -8,7 +8,7 @@ import pandas as pd
 from pairbench.model.record import Series
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
-from pairbench.suite.load import moved_suites
+from pairbench.suite.modules import moved_suites
 from pairbench.workflow.lookup import find_series, read_history
 from tests.catalogue.hashes import PINNED, ROOT, hashes
 

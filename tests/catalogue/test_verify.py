@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.suite.load import find_suites, load_suite
+from pairbench.suite.modules import find_suites, load_suite
 from tests import turns
 
 ROOT = Path(__file__).parents[2]

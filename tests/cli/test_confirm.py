@@ -10,10 +10,9 @@ import pytest
 from pairbench.config import Config
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.plan import BrokenSuite
 from pairbench.model.record import Record
-from pairbench.model.settings import Settings
 from pairbench.store.reader import read_run, runs
 from pairbench.workflow.comparer import Confirmed, confirm_run
 from pairbench.workflow.progress import PlainProgress

@@ -10,7 +10,7 @@ import pytest
 
 from pairbench.execute.worker.describe.operators import hashes_of
 from pairbench.report.rows import fast_p
-from pairbench.suite.load import find_suites
+from pairbench.suite.modules import find_suites
 from tests.builders import ended, make_run
 from tests.cli.conftest import Cli, Pairbench, records_of
 from tests.corpora.conftest import only

@@ -10,9 +10,8 @@ import pytest
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
 from pairbench.model.case import make_case
-from pairbench.model.environment import Device, Environment
+from pairbench.model.environment import Device, Environment, Settings
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
-from pairbench.model.settings import Settings
 from pairbench.plan import parse_selection
 from pairbench.workflow.devices import HostWatch, on_devices, plans_for
 from pairbench.workflow.setup import Chosen

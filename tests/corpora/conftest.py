@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from pairbench.execute.worker.corpora import operator_of
 from pairbench.model.operator import Operator
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 
 Write = Callable[..., Path]
 

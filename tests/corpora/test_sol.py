@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.worker.calls import make_call
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.calls import build_inputs, make_call
 from pairbench.model.operator import Operator
 from tests.corpora.conftest import definition, only, save, solution, spec, workload
 

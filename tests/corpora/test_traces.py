@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pairbench.errors import DeclarationError, SuiteError
+from pairbench.execute.worker.calls import build_inputs
 from pairbench.execute.worker.describe.operators import hashes_of
-from pairbench.execute.worker.inputs import build_inputs
 from pairbench.model.operator import Operator
-from pairbench.suite.load import find_suites
+from pairbench.suite.modules import find_suites
 from tests.commands import Done, call, environment_of
 from tests.corpora.conftest import definition, only, safetensors, save, solution, spec, workload
 

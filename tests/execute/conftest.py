@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Heartbeat
 from tests.execute.made import new_heartbeat
 
 

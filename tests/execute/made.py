@@ -7,14 +7,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pairbench.execute.heartbeat import SIZE, Heartbeat
-from pairbench.execute.protocol import VerifyCase, WorkerConfig
+from pairbench.execute.protocol import SIZE, Heartbeat, VerifyCase, WorkerConfig
 from pairbench.model.case import make_case
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import EntrySamples, Telemetry, TimedRound
 from pairbench.model.plan import Entry, ImplementationDescription, PlannedCase
-from pairbench.model.settings import Settings
 from tests.builders import described
 
 CPU = Device(selector="cpu", kind="cpu", name="a CPU")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
+from pairbench.execute.protocol import NOBODY, SIZE, Heartbeat, read_heartbeat
 
 
 @pytest.fixture

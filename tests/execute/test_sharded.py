@@ -22,7 +22,7 @@ BEGIN = """
 import json, os, signal, sys, time
 from pathlib import Path
 import torch
-from pairbench.execute.worker.inputs import Make
+from pairbench.execute.worker.calls import Make
 from pairbench.suite.modules import load_module
 names = ("vae_clip", "vae_shard_forms", "vae_shard_team", "sharded")
 vae_clip, vae_shard_forms, vae_shard_team, vae_sharded = (load_module(Path(sys.argv[1], f"{name}.py")) for name in names)

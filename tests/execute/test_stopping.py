@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from pairbench.execute.stopping import BlockLatencies, PairedBlocks, Stopping
+from pairbench.model.environment import Settings
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
-from pairbench.model.settings import Settings
 
 STOPPING = Stopping(target=0.01, least=20, most=100, seconds=1.0, unsure_seconds=2.0)
 

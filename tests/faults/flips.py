@@ -9,8 +9,16 @@ from typing import Any
 
 from pairbench.model.record import COLUMNS
 from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
-from pairbench.store.reader import WholeStore, latency_samples, read_frame, read_run, read_samples, read_series, runs
-from pairbench.store.run_index import RunIndex
+from pairbench.store.reader import (
+    RunIndex,
+    WholeStore,
+    latency_samples,
+    read_frame,
+    read_run,
+    read_samples,
+    read_series,
+    runs,
+)
 from tests.builders import CASES, by_run
 from tests.faults.damaged import LAST, make_store
 from tests.faults.seen import Seen

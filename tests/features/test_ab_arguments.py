@@ -8,8 +8,7 @@ from pairbench.config import Config
 from pairbench.execute.parent.launch import Launchers, open_launchers
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.features.ab import LoadedSide, load_side, read_arguments
-from pairbench.model.environment import Commit
-from pairbench.model.settings import Settings
+from pairbench.model.environment import Commit, Settings
 from pairbench.workflow.git import Checkout
 from tests.builders import git
 

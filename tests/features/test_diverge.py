@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from pairbench.features.diverge import layer_rows, render_divergence, sentences
-from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NoDivergence
+from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NotInspected
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry
-from pairbench.report.labels import listed, merge_numbered, outermost
+from pairbench.report.units import listed, merge_numbered, outermost
 from tests.builders import described
 from tests.golden import assert_golden
 
@@ -36,7 +36,7 @@ LAYERS = (layer("net.0"), layer("net.1", None), layer("net.2", OFF, worse=True),
 FOUND = Divergence(entry=ENTRY, layers=LAYERS, inputs=FINE, output_mismatch="output differs")
 
 
-def case(found: Divergence | NoDivergence) -> CaseDivergence:
+def case(found: Divergence | NotInspected) -> CaseDivergence:
     operator = described(suite="net.py", path="/somewhere/net.py", name="net", implementations=())
     return CaseDivergence(
         operator=operator,
@@ -123,6 +123,6 @@ def test_every_format(monkeypatch: pytest.MonkeyPatch) -> None:
     document = json.loads(render_divergence(case(FOUND), "json"))["divergence"]
     assert document["first"]["module"] == "net.2" and document["bad"] and len(document["layers"]) == 4
     assert "/somewhere" not in json.dumps(document)
-    missing = NoDivergence(entry=ENTRY, reason="no modules", bad=False)
+    missing = NotInspected(entry=ENTRY, reason="no modules", bad=False)
     assert json.loads(render_divergence(case(missing), "json"))["divergence"]["reason"] == "no modules"
     assert "no modules" in render_divergence(case(missing), "table")

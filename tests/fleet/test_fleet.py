@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("distributed", reason="the extra `fleet` brings the queue; `nox -s fleet` has it")
 
-from pairbench.store.reader import read_frame
-from pairbench.store.run_index import RunIndex
+from pairbench.store.reader import RunIndex, read_frame
 from tests.builders import git
 from tests.commands import ROOT
 from tests.faults.ports import free_port

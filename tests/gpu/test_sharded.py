@@ -21,7 +21,7 @@ import json, os, signal, sys, threading, time
 import torch
 sys.path.insert(0, sys.argv[1])
 import vae_clip, vae_shard_team, vae_sharded
-from pairbench.execute.worker.inputs import Make
+from pairbench.execute.worker.calls import Make
 cuda = torch.device("cuda", 0)
 torch.backends.cudnn.allow_tf32 = False  # as in a worker; the team takes over what it finds here
 

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.worker.calls import make_call
+from pairbench.execute.worker.calls import build_inputs, make_call
 from pairbench.execute.worker.graphs import Rotation, rotate
-from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.trees import copy_tree, refill
 from pairbench.model.operator import Operator
 

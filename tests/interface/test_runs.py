@@ -24,7 +24,7 @@ from pairbench.features import ab
 from pairbench.interface.opened import file_of, open_targets
 from pairbench.interface.stored import Verdicts
 from pairbench.model.environment import Device
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 from pairbench.workflow.progress import PlainProgress
 from tests.builders import git
 from tests.commands import forked_workers

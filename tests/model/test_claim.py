@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import grid
-from pairbench.model.claim import QUANTITIES, Claim
+from pairbench.model.case import QUANTITIES, Claim, grid
 from pairbench.model.operator import Operator
 
 

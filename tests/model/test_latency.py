@@ -2,8 +2,17 @@ import math
 from dataclasses import replace
 from typing import get_type_hints
 
-from pairbench.model.latency import CALL, DEVICE, LATENCIES, RESULT_COLUMNS, p50_of, p95_of, result_of, speedup_of
-from pairbench.model.record import Record
+from pairbench.model.record import (
+    CALL,
+    DEVICE,
+    LATENCIES,
+    RESULT_COLUMNS,
+    Record,
+    p50_of,
+    p95_of,
+    result_of,
+    speedup_of,
+)
 from pairbench.stats import Interval
 from tests.builders import make_run, with_device
 

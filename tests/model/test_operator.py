@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.errors import DeclarationError
-from pairbench.model.case import TIERS, grid
+from pairbench.model.case import EXACT, TF32_SPACING, TIERS, Tolerance, grid, with_tf32
 from pairbench.model.operator import Cost, Operator, Variant
-from pairbench.model.tolerance import EXACT, TF32_SPACING, Tolerance, with_tf32
 
 
 def plain(x: Any) -> Any:

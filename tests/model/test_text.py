@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbench.model.text import printable, redacted, safe
+from pairbench.model.plain import printable, redacted, safe
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbench.errors import DeclarationError
-from pairbench.model.tolerance import EXACT, REASSOCIATED, TF32_SPACING, Tolerance, with_tf32
+from pairbench.model.case import EXACT, REASSOCIATED, TF32_SPACING, Tolerance, with_tf32
 
 limits = st.floats(0, 1e300)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from pairbench.model.site import SeriesFacts
-from pairbench.report.labels import WIDTH, case_labels, labels_of
+from pairbench.report.units import WIDTH, case_labels, labels_of
 from tests.report.site import made
 
 

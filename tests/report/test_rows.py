@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pairbench.model.record import KernelCount, Record, columns
-from pairbench.report.latency_words import issuing
 from pairbench.report.render import FORMATS, Terminal
 from pairbench.report.rows import answer, believed, expanded, ordered, render
+from pairbench.report.units import issuing
 from tests.golden import assert_golden
 from tests.report.shown import baseline, ended, variant
 

@@ -15,8 +15,7 @@ from pairbench.model.record import KernelCount, Record, Samples
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.opened import OpenedFile
-from pairbench.store.reader import read_frame
-from pairbench.store.run_index import RunIndex
+from pairbench.store.reader import RunIndex, read_frame
 from pairbench.store.schema import IDENTITY
 from pairbench.store.writer import RunWriter
 from tests.builders import make_run, make_samples

@@ -19,9 +19,17 @@ from pairbench.model.record import Record, Series
 from pairbench.store import compacted, upkeep
 from pairbench.store.compacted import INDEX
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import WholeStore, read_frame, read_records, read_run, read_samples, read_series, runs
+from pairbench.store.reader import (
+    RunIndex,
+    WholeStore,
+    read_frame,
+    read_records,
+    read_run,
+    read_samples,
+    read_series,
+    runs,
+)
 from pairbench.store.reading import dataset_files, read_each, stored_files
-from pairbench.store.run_index import RunIndex
 from pairbench.store.upkeep import compact
 from pairbench.store.writer import RunWriter, Spool, push, waiting, write_run
 from tests.builders import CASES, at_once, by_run, make_run, run_id_of, write_runs

@@ -20,8 +20,7 @@ from pairbench.store.documents import read_acceptances, write_acceptance
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.opened import check_seal, sealed
-from pairbench.store.reader import read_frame, read_run, read_series, runs
-from pairbench.store.run_index import RunIndex
+from pairbench.store.reader import RunIndex, read_frame, read_run, read_series, runs
 from pairbench.store.schema import VERSION_KEY, UnsoundError
 from pairbench.store.writer import RunWriter
 from tests.builders import make_run, write_runs

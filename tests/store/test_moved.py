@@ -16,10 +16,9 @@ from pairbench.store.documents import (
     write_calibration,
 )
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import WholeStore, read_distinct, read_frame, read_records, read_run, read_series
+from pairbench.store.reader import RunIndex, WholeStore, read_distinct, read_frame, read_records, read_run, read_series
 from pairbench.store.reading import dataset_files
-from pairbench.store.run_index import RunIndex
-from pairbench.suite.load import moved_suites
+from pairbench.suite.modules import moved_suites
 from tests.breakdowns_made import kept
 from tests.builders import CASES, SUITE, make_run, run_id_of, write_runs
 from tests.faults.damaged import ACCEPTANCE, CALIBRATION, SERIES

@@ -17,6 +17,7 @@ from pairbench.model.record import Record, Samples, Series, columns
 from pairbench.store import schema
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import (
+    RunIndex,
     WholeStore,
     latency_samples,
     read_frame,
@@ -26,7 +27,6 @@ from pairbench.store.reader import (
     read_series,
     runs,
 )
-from pairbench.store.run_index import RunIndex
 from pairbench.store.writer import RunWriter
 from tests.builders import CASES, DEVICE, SUITE, by_run, ended, make_run, make_samples, only, run_id_of, write_runs
 from tests.store.rows import any_row, before_opening, record, samples

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import SuiteError
-from pairbench.suite.load import find_suites, load_suite, refuse_syntax_errors
-from pairbench.suite.modules import NAMESPACE
+from pairbench.suite.modules import NAMESPACE, find_suites, load_suite, refuse_syntax_errors
 
 PLAIN = """
 from pairbench import Operator, grid

@@ -12,8 +12,7 @@ import pytest
 
 from pairbench.errors import SuiteError
 from pairbench.execute.worker.describe.operators import describe
-from pairbench.suite.load import load_suite
-from pairbench.suite.modules import NAMESPACE, STATEMENTS, load_module, parse_module, search
+from pairbench.suite.modules import NAMESPACE, STATEMENTS, load_module, load_suite, parse_module, search
 
 SUITE = """
 {imports}

@@ -14,7 +14,7 @@ from pairbench.model.comparison import Acceptance, Calibration, Floor
 from pairbench.model.record import Record, Series
 from pairbench.site.gather import SiteReading
 from pairbench.store.documents import read_acceptances, read_calibrations, write_acceptance, write_calibration
-from pairbench.store.run_index import RunIndex
+from pairbench.store.reader import RunIndex
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.git import Repository
 from tests.builders import CASES, DEVICE, SUITE, make_acceptance, make_calibration, make_run, run_id_of, write_runs

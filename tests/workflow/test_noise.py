@@ -9,12 +9,11 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.config import Config, load_config
 from pairbench.features.levels import accept_level
 from pairbench.model.comparison import Change, Comparison, Floor, Judgement, Side
-from pairbench.model.latency import CALL
-from pairbench.model.record import Record, Series
+from pairbench.model.record import CALL, Record, Series
 from pairbench.report.comparison import render_comparison
 from pairbench.report.render import Terminal
 from pairbench.store.documents import write_calibration
-from pairbench.store.run_index import RunIndex
+from pairbench.store.reader import RunIndex
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import newest_calibrations, past_floors, widest
 from tests.builders import CASES, change_of, judgement_of, make_calibration, make_run, only, write_runs

@@ -7,7 +7,7 @@ import pytest
 
 from pairbench.errors import StoreError
 from pairbench.model.record import Record
-from pairbench.store.run_index import RunIndex
+from pairbench.store.reader import RunIndex
 from pairbench.workflow.git import Repository
 from pairbench.workflow.selectors import Picked, RunSelector
 from tests.builders import CASES, FIRST, git, make_run, run_id_of, sha, write_runs

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pairbench.analyze.latencies import best_columns, latency_columns, samples_of, samples_of_rounds
+from pairbench.analyze.facts import best_columns, latency_columns, samples_of, samples_of_rounds
 from pairbench.model.environment import Commit, Environment, withheld
-from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.outcome import EntrySamples, Launches, Outcome, Status, is_slowed
 from pairbench.model.plain import Value, plain
 from pairbench.model.plan import LIBRARY, BrokenSuite
-from pairbench.model.record import Record, Samples
+from pairbench.model.record import CALL, DEVICE, Record, Samples
 from pairbench.stats import outliers, percentile
 
 BANDWIDTH_LIMIT = 1.5

@@ -248,7 +248,7 @@ def _show_run(
     from pairbench.model.comparison import GateOutcome
     from pairbench.report.render import to_json
     from pairbench.report.rows import answer, believed, expanded, fast_p, ordered, precision_remark, render
-    from pairbench.suite.load import PROBLEM
+    from pairbench.suite.modules import PROBLEM
 
     text = "" if output == "json" else render(believed(done.records), output)
     done.wall_s, narrowed = time.monotonic() - began, chosen.narrowed
@@ -376,7 +376,7 @@ def breakdown(
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """
     from pairbench.features.breakdown.breakdown import break_down, render_breakdown
-    from pairbench.model.breakdown import Breakdown, NoBreakdown
+    from pairbench.model.breakdown import Breakdown, NotInspected
 
     if mode not in ("eager", "graph"):
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of eager, graph")
@@ -385,7 +385,7 @@ def breakdown(
     put(render_breakdown(found, given.output, expand=expand), nl=False)
     if kept:
         remark(f"kept as {kept}")
-    if any(isinstance(part, NoBreakdown) and part.bad for part in found.parts):
+    if any(isinstance(part, NotInspected) and part.bad for part in found.parts):
         return 1
     return 0 if any(isinstance(part, Breakdown) for part in found.parts) else 2
 
@@ -406,14 +406,14 @@ def diverge(given: Given, variant: str, everything: bool = False) -> int | None:
     Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
     """
     from pairbench.features.diverge import find_divergence, render_divergence
-    from pairbench.model.breakdown import NoDivergence
+    from pairbench.model.breakdown import NotInspected
 
     whole = find_divergence(given.config, given.operator, given.case, given.device, variant)
     found = whole.result
-    if isinstance(found, NoDivergence) and given.output != "json":
+    if isinstance(found, NotInspected) and given.output != "json":
         remark(found.reason)
     else:
         put(render_divergence(whole, given.output, everything=everything), nl=False)
-    if isinstance(found, NoDivergence):
+    if isinstance(found, NotInspected):
         return 1 if found.bad else 2
     return int(found.bad) if found.layers else 2

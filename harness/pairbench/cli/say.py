@@ -10,7 +10,7 @@ import typer
 
 from pairbench.config import Config
 from pairbench.errors import UsageError
-from pairbench.model.text import safe
+from pairbench.model.plain import safe
 from pairbench.workflow.setup import configure as configure_quietly
 
 printed: list[bool] = []

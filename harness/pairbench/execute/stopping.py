@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pairbench.model.environment import Settings
 from pairbench.model.outcome import PRECISE, SAMPLE_CAP, TIME_CAP
 from pairbench.model.plain import Value
-from pairbench.model.settings import Settings
 from pairbench.stats import Floats, paired_halfwidth
 
 _FEWEST = 10  # blocks that are taken even past the time cap: fewer say nothing of a median

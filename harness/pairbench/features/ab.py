@@ -32,7 +32,7 @@ from pairbench.report.rows import expanded
 from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_runs
-from pairbench.suite.load import find_suites
+from pairbench.suite.modules import find_suites
 from pairbench.suite.reached import reached_files
 from pairbench.workflow.devices import HostWatch, Reporter, plan_for, probe_device
 from pairbench.workflow.git import Checkout, find_commit, open_checkouts, repository_of

@@ -11,12 +11,11 @@ from pairbench.errors import SelectionError
 from pairbench.execute.parent.case_state import inspect
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.protocol import DivergeCase, Ended
-from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NoDivergence
+from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NotInspected
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
-from pairbench.report.labels import listed, merge_numbered, outermost
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
-from pairbench.report.units import error, percent
+from pairbench.report.units import error, listed, merge_numbered, outermost, percent
 from pairbench.workflow.devices import open_case
 
 _ROWS = 48
@@ -29,7 +28,7 @@ def render_divergence(divergence: CaseDivergence, output: str, *, everything: bo
     escape = markdown_text if output == "markdown" else clean
     part = divergence.result
     head = f"{divergence.case.key} ({divergence.operator.suite}, {divergence.device.name}): {part.entry.implementation} against the baseline"
-    if isinstance(part, NoDivergence):
+    if isinstance(part, NotInspected):
         return f"{escape(head)}\n\n{escape(part.reason)}\n"
     rows, left_out = layer_rows(part, everything=everything)
     parts = [f"{escape(head)}\n", "\n".join(escape(sentence) for sentence in sentences(part)) + "\n"]
@@ -172,7 +171,7 @@ def _plain(divergence: CaseDivergence) -> dict[str, Any]:
         "device": divergence.device.name,
         "variant": part.entry.implementation,
     }
-    if isinstance(part, NoDivergence):
+    if isinstance(part, NotInspected):
         return {**document, "reason": part.reason}
     first, worse = part.first, part.first_worse
     return {
@@ -202,14 +201,14 @@ def find_divergence(config: Config, operator: str, case: str | None, device: str
         return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)
 
 
-def _diverge(context: WorkerContext, device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NoDivergence:
+def _diverge(context: WorkerContext, device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NotInspected:
     if entry in planned.skipped:
-        return NoDivergence(entry=entry, reason=planned.skipped[entry], bad=False)
+        return NotInspected(entry=entry, reason=planned.skipped[entry], bad=False)
     operator = planned.operator
     job = DivergeCase(path=Path(operator.path), operator=operator.name, case=planned.case, entries=(entry,))
     # Triton's interpreter computes what the kernels do, which is all that is asked here.
     answers = (answer for _, answer in inspect(context, device, [job], interpret=device.kind == "cpu"))
-    answer: Divergence | NoDivergence | Ended | None = next(answers, None)
+    answer: Divergence | NotInspected | Ended | None = next(answers, None)
     if isinstance(answer, Ended):
-        return NoDivergence(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
-    return answer or NoDivergence(entry=entry, reason="the worker gave no answer; please report this", bad=True)
+        return NotInspected(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
+    return answer or NotInspected(entry=entry, reason="the worker gave no answer; please report this", bad=True)

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from pairbench.errors import UsageError
-from pairbench.model.latency import p50_of, result_of, speedup_over
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, OperatorDescription
-from pairbench.model.record import Record
+from pairbench.model.record import Record, p50_of, result_of, speedup_over
 from pairbench.report.units import ratio, ratio_range
 from pairbench.stats import Interval
 

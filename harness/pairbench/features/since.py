@@ -16,7 +16,7 @@ from pairbench.execute.parent.scout import Survey, describe
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, BrokenSuite, OperatorDescription
 from pairbench.plan import check_implementations, check_selections, names_implementation, tiers_for
-from pairbench.suite.load import declares_operators
+from pairbench.suite.modules import declares_operators
 from pairbench.suite.reached import SOURCES, reached_files, sources_beside
 from pairbench.workflow.git import git, open_checkouts, repository_of, resolve, run_git
 from pairbench.workflow.requested import Narrowed, OperatorKey

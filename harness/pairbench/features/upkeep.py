@@ -6,7 +6,7 @@ from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, PairbenchError, UsageError
-from pairbench.model.text import HIDDEN
+from pairbench.model.plain import HIDDEN
 from pairbench.store.location import FOLDERS, StoreLocation
 from pairbench.store.upkeep import DAMAGED, Checked, OldSamples, check, old_samples, remove
 from pairbench.store.writer import Waiting, push

@@ -20,9 +20,9 @@ from pairbench.config import Config
 from pairbench.errors import DeclarationError, UsageError
 from pairbench.execute.orphans import VARIABLE
 from pairbench.interface.source import INTO_A_FILE, SourceText, function_of, literal_of
+from pairbench.model.case import Tolerance
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.plain import Value
-from pairbench.model.tolerance import Tolerance
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import configure
 

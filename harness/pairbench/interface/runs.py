@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from pairbench.errors import IncompleteRunError, InterruptedRunError, SelectionError, SuiteError, UsageError
 from pairbench.interface.opened import Arguments, Cases, Opened, Targets, open_functions, open_targets, refuse_in_worker
-from pairbench.model.latency import p50_of, speedup_of
+from pairbench.model.case import Tolerance
 from pairbench.model.outcome import Status
-from pairbench.model.record import Record, Samples, columns
-from pairbench.model.tolerance import Tolerance
+from pairbench.model.record import Record, Samples, columns, p50_of, speedup_of
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import ask, configure, open_context, open_request, store_of
 
@@ -164,8 +163,8 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the table, and the chart where there is an axis to draw along."""
         from pairbench.report.axis_chart import axis_chart, crossover_sentences
-        from pairbench.report.blocks import html_text
         from pairbench.report.figures import svg_element
+        from pairbench.report.render import html_text
         from pairbench.report.rows import html_table
 
         table = html_table(self.records, ["interrupted: this is what was finished"] if self.interrupted else [])
@@ -188,7 +187,7 @@ class Shown:
     """A result that prints as its verb does."""
 
     def _repr_html_(self) -> str:
-        from pairbench.report.blocks import html_text
+        from pairbench.report.render import html_text
 
         return html_text(str(self))
 

@@ -85,7 +85,9 @@ class Breakdown(Value):
     notes: tuple[str, ...] = ()
 
 
-class NoBreakdown(Value):
+class NotInspected(Value):
+    """An entry that could not be broken down or compared module by module."""
+
     entry: Entry
     reason: str
     bad: bool
@@ -95,7 +97,7 @@ class CaseBreakdown(Value):
     operator: OperatorDescription
     case: Case
     device: Device
-    parts: tuple[Breakdown | NoBreakdown, ...]
+    parts: tuple[Breakdown | NotInspected, ...]
 
 
 class KeptBreakdown(Value):
@@ -173,14 +175,8 @@ class Divergence(Value):
         return off or self.output_mismatch is not None
 
 
-class NoDivergence(Value):
-    entry: Entry
-    reason: str
-    bad: bool
-
-
 class CaseDivergence(Value):
     operator: OperatorDescription
     case: Case
     device: Device
-    result: Divergence | NoDivergence
+    result: Divergence | NotInspected

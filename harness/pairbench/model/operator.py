@@ -14,19 +14,22 @@ from pairbench.errors import DeclarationError
 from pairbench.model.case import (
     OUTPUT_GRADIENTS,
     SAVED,
+    TF32_SPACING,
     TIERS,
     Case,
+    Claim,
     Direction,
+    Tolerance,
+    check_claims,
     check_gradients,
     declaring,
     gradient_of,
     make_case,
     takes,
     with_directions,
+    with_tf32,
 )
-from pairbench.model.claim import Claim, check_claims
 from pairbench.model.plan import LIBRARY
-from pairbench.model.tolerance import TF32_SPACING, Tolerance, with_tf32
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

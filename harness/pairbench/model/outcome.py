@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from pairbench.model.case import Case
+from pairbench.model.environment import OWN_TIMERS
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 from pairbench.model.record import KernelCount
-from pairbench.model.settings import OWN_TIMERS
 from pairbench.stats import percentile
 
 

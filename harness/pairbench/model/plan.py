@@ -2,8 +2,7 @@
 
 from dataclasses import field
 
-from pairbench.model.case import Case
-from pairbench.model.claim import Claim
+from pairbench.model.case import Case, Claim
 from pairbench.model.plain import Value
 
 BASELINE = "baseline"

@@ -6,15 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from pairbench.errors import SelectionError
-from pairbench.model.latency import LATENCIES, interval_of, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import Record
+from pairbench.model.record import LATENCIES, Record, interval_of, p50_of, result_of, speedup_of
 from pairbench.report import units
-from pairbench.report.labels import axis_text, is_number, labels_of, shared_names
-from pairbench.report.latency_words import AXES
 from pairbench.report.render import shorten
+from pairbench.report.units import AXES, axis_text, is_number, labels_of, shared_names
 from pairbench.stats import Interval
 
 SUFFIXES = (".png", ".svg", ".pdf", ".html")  # kinds of files that a chart can be drawn into

@@ -12,12 +12,29 @@ from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.latency import suspicious
 from pairbench.model.comparison import Calibration, Change, Comparison, GateOutcome, Judgement, Verdict, moves_of
-from pairbench.model.latency import HOST
+from pairbench.model.record import HOST
 from pairbench.report import comparison_words as words
 from pairbench.report import units
-from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Heading, Items, Line, Section, fit_bytes, render_page
 from pairbench.report.comparison_words import OUTCOME_STYLES
-from pairbench.report.render import INDENT, Column, Terminal, cells_of, clean, filled_columns, shorten
+from pairbench.report.render import (
+    BLANK,
+    INDENT,
+    Block,
+    Column,
+    Entry,
+    Grouped,
+    Heading,
+    Items,
+    Line,
+    Section,
+    Terminal,
+    cells_of,
+    clean,
+    filled_columns,
+    fit_bytes,
+    render_page,
+    shorten,
+)
 from pairbench.stats import upper_bound
 
 _FEW = 15  # number of unchanged series up to which they are listed rather than counted

@@ -14,8 +14,8 @@ from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import SeriesFacts
 from pairbench.report import units
-from pairbench.report.labels import case_labels, shared_names
 from pairbench.report.render import shorten
+from pairbench.report.units import case_labels, shared_names
 
 _LOG_FROM = 4.0  # ratio of the largest to the smallest speedup from which the axis is logarithmic
 _ROWS = 400  # number of rows up to which each has a label; with more, the variants of a case share its row

@@ -10,18 +10,32 @@ from typing import Any
 
 from pairbench.analyze.facts import ceilings_of, series_facts
 from pairbench.model.case import TIERS
-from pairbench.model.environment import withheld
-from pairbench.model.latency import CALL, result_of, speedup_of, speedup_over
+from pairbench.model.environment import MODES, about_precision, withheld
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import Record, Series
-from pairbench.model.settings import MODES, about_precision
+from pairbench.model.record import CALL, Record, Series, result_of, speedup_of, speedup_over
 from pairbench.model.site import SeriesFacts, SeriesStatus
-from pairbench.report import latency_words, units
-from pairbench.report.blocks import BLANK, Block, Entry, Grouped, Items, Line, Section, render_page, to_html
-from pairbench.report.latency_words import LEGEND
+from pairbench.report import units
 from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
-from pairbench.report.render import Column, Layout, Terminal, cells_of, clean, filled_columns, shorten
+from pairbench.report.render import (
+    BLANK,
+    Block,
+    Column,
+    Entry,
+    Grouped,
+    Items,
+    Layout,
+    Line,
+    Section,
+    Terminal,
+    cells_of,
+    clean,
+    filled_columns,
+    render_page,
+    shorten,
+    to_html,
+)
+from pairbench.report.units import LEGEND
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")
 
@@ -67,13 +81,13 @@ COLUMNS: tuple[Column[Record], ...] = (
     Column("implementation", lambda row: row.implementation or "", right=False),
     Column("mode", lambda row: row.mode or "", right=False, usual="eager"),
     Column("float32", lambda row: row.float32_precision or "", right=False, usual="ieee", drop=12),
-    Column("P50", latency_words.p50),
-    Column("±", latency_words.spread, drop=4),
-    Column("P95", latency_words.p95, drop=1),
-    Column("call", latency_words.call, drop=10),
-    Column("host", latency_words.host, drop=11),
-    Column("speedup", lambda row: "" if row.role == "baseline" else latency_words.speedup(row)),
-    Column("interval", lambda row: "" if row.role == "baseline" else latency_words.speedup_range(row), drop=2),
+    Column("P50", units.p50),
+    Column("±", units.spread_of, drop=4),
+    Column("P95", units.p95, drop=1),
+    Column("call", units.call, drop=10),
+    Column("host", units.host, drop=11),
+    Column("speedup", lambda row: "" if row.role == "baseline" else units.speedup(row)),
+    Column("interval", lambda row: "" if row.role == "baseline" else units.speedup_range(row), drop=2),
     Column("launches", launches, drop=3),
     Column("rate", rate, drop=7),
     Column("roof", part_of_roof, drop=6),
@@ -162,13 +176,13 @@ def note(record: Record, baseline: Record | None = None) -> str:
     """Return a record's status where it was not measured, and remarks on its latency; or empty."""
     status = "" if record.status == "measured" else str(record.status)
     why = ": ".join(filter(None, (status, record.reason)))
-    over_best = latency_words.over_best(record)
+    over_best = units.over_best(record)
     of_call = (
         f"{over_best}, the best alternative" if over_best else "",
-        latency_words.same_memory(record),
-        latency_words.repeats_otherwise(record, baseline),
+        units.same_memory(record),
+        units.repeats_otherwise(record, baseline),
     )
-    return clean("; ".join(filter(None, (why, latency_words.remark(record), *of_call, autotuned(record)))))
+    return clean("; ".join(filter(None, (why, units.remark(record), *of_call, autotuned(record)))))
 
 
 def autotuned(record: Record) -> str:
@@ -332,9 +346,9 @@ def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str
     lines += [f"Not shown: {hidden} of {len(records)} rows, for {why} (`pairbench show` has them)"] if hidden else []
     lines += ["Largest speedups:" if largest else "Largest speedups: none that is to be believed"]
     for _, one in largest:
-        figure = f"{latency_words.speedup(one)} ({latency_words.speedup_range(one)})"
+        figure = f"{units.speedup(one)} ({units.speedup_range(one)})"
         mode = "" if one.mode == "eager" else f" ({one.mode})"
-        over_best = f"; {beside}" if (beside := latency_words.over_best(one)) else ""
+        over_best = f"; {beside}" if (beside := units.over_best(one)) else ""
         lines.append(f"  {figure:<24} {clean(f'{one.implementation} of {one.case}{mode}{over_best}')}")
     bad = [
         f"{one.case or one.suite}, {one.implementation or 'not loaded'}: {note(one)}"

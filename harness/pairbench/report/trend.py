@@ -12,15 +12,14 @@ from pairbench.analyze.history.moves import Move
 from pairbench.analyze.history.points import SeriesPoint
 from pairbench.analyze.history.steps import STATUS
 from pairbench.analyze.history.trend import Level, Trend
-from pairbench.model.latency import ENDS
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
+from pairbench.model.record import ENDS
 from pairbench.report import units
-from pairbench.report.blocks import BLANK, Block, Heading, Items, Line, Rows, render_page
 from pairbench.report.comparison_words import OUTCOME_STYLES, era, short_commit
-from pairbench.report.latency_words import AXES
-from pairbench.report.render import Terminal, shorten
+from pairbench.report.render import BLANK, Block, Heading, Items, Line, Rows, Terminal, render_page, shorten
 from pairbench.report.rows import MEANINGS
+from pairbench.report.units import AXES
 from pairbench.stats import Floats
 
 _SHOWN = 15  # most rows of each table: newest runs, and runs without a value; JSON has all

@@ -28,13 +28,12 @@ from pairbench.model.plain import Value
 from pairbench.model.site import RunVerdicts, SiteFacts
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.site import paths
-from pairbench.site.cache import SiteCache, digest
 from pairbench.site.event_pages import feed, regressions
 from pairbench.site.events import RunKey
 from pairbench.site.gather import Jobs, SiteReading, about_of, one_by_one, shown_store
 from pairbench.site.operator import operator
 from pairbench.site.overview import breakdowns, compare, overview, run, runs
-from pairbench.site.paths import File, head_of
+from pairbench.site.paths import File, SiteCache, digest, head_of
 from pairbench.site.payload import packed
 from pairbench.site.programs import badges, index_json
 from pairbench.site.templates import render

@@ -18,8 +18,8 @@ from pairbench.errors import SelectionError, UsageError
 from pairbench.model.comparison import Attribution
 from pairbench.model.site import ATTENTION, TRIAGE, Event, Moved, RunHead, SiteFacts, Triage
 from pairbench.report import units
-from pairbench.report.labels import listed
 from pairbench.report.render import shorten
+from pairbench.report.units import listed
 from pairbench.site import paths
 from pairbench.site.events import TOLD_TOGETHER
 from pairbench.site.gather import SiteReading

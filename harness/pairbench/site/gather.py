@@ -21,17 +21,15 @@ from pairbench.analyze.history.trend import Asked, Trend, make_trends
 from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change, GateOutcome, Verdict
-from pairbench.model.latency import RESULT_COLUMNS, sampled_as
 from pairbench.model.outcome import OUT_OF_BUDGET
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import COLUMNS, LazyRecords, Record, Series
+from pairbench.model.record import COLUMNS, RESULT_COLUMNS, LazyRecords, Record, Series, sampled_as
 from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
 from pairbench.site import paths
-from pairbench.site.cache import digest
 from pairbench.site.events import RunKey, SeriesEvent
-from pairbench.site.paths import Contribution, OperatorFacts, RunFacts, head_of
+from pairbench.site.paths import Contribution, OperatorFacts, RunFacts, digest, head_of
 from pairbench.site.store_events import environment_events, new_operator, shifts_of, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
 from pairbench.store import reader

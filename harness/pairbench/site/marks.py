@@ -10,8 +10,8 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import Moved, OverviewRow, SeriesFacts
 from pairbench.report import units
-from pairbench.report.labels import case_labels
 from pairbench.report.operator_charts import state_of
+from pairbench.report.units import case_labels
 from pairbench.site.payload import implementations, series_anchor
 from pairbench.site.summary import tier_rank
 

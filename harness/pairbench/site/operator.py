@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 
+from pairbench.model.environment import about_precision
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
-from pairbench.model.settings import about_precision
 from pairbench.model.site import STATES, SeriesFacts, SiteFacts
-from pairbench.report import latency_words, operator_charts, units
-from pairbench.report.labels import case_labels
-from pairbench.report.latency_words import both_speedups, issuing, overwrites
+from pairbench.report import operator_charts, units
 from pairbench.report.render import shorten
+from pairbench.report.units import both_speedups, case_labels, issuing, overwrites
 from pairbench.site import paths
 from pairbench.site.event_pages import changes, headline
 from pairbench.site.marks import heat_map
@@ -115,7 +114,7 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
     of_call = "speedup" in one.numbers and latency != texts.get("speedup_of", latency)
     by_replays = one.numbers.get("speedup") if texts.get("device_timer") == "graph_replay" and not of_call else None
     best = None if "withheld" in texts else one.numbers.get("speedup_over_best")
-    over_best = latency_words.over(best, texts.get("best_alternative"), one.series.mode)
+    over_best = units.over(best, texts.get("best_alternative"), one.series.mode)
     remarks = [
         one.reason or "",
         f"{over_best}, the best alternative" if over_best else "",
@@ -127,7 +126,7 @@ def _remarks(one: SeriesFacts) -> tuple[str, ...]:
         f"{again:.0f} blocks measured again" if again else "",
         f"stopped by {stop}" if stop and stop != "precise" else "",
         f"launches {counted}" if counted in {"unreliable", "unavailable"} else "",
-        latency_words.SAME_MEMORY if "reuses_output" in texts else "",
+        units.SAME_MEMORY if "reuses_output" in texts else "",
         f"accepted: {one.gate_status.accepted}" if one.gate_status.accepted else "",
     ]
     return tuple(filter(None, remarks))

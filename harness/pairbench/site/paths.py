@@ -1,12 +1,27 @@
-"""Where each page lies in the site, relative to its root, and the values that pages are written from.
+"""Where each page lies in the site, relative to its root, the values that pages are written from, and the cache of what was made before.
 
 Names come from anywhere, so none of them becomes a path: what is not plain is left out of the file's name, and a digest
 of the whole name keeps names apart that then look the same.
+
+The cache knows what each part of the site was made from: the files of one operator or run, or the whole site. It lies in the site's
+folder and is safe to delete. Of each part it has a digest of the inputs, digests of the files, which are read again from the folder, and
+the values that other pages need of it. Where the cache or a file is damaged, missing or made by other code, the part is made again.
 """
 
+import contextlib
+import functools
 import hashlib
+import importlib.metadata
+import io
+import pickle
 import re
-from collections.abc import Collection, Mapping
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.breakdown import KeptBreakdown
@@ -15,6 +30,8 @@ from pairbench.model.record import Series
 from pairbench.model.site import About, BreakdownHead, Event, OverviewRow, RunHead, RunVerdicts, SeriesFacts
 from pairbench.site.events import SeriesEvent
 from pairbench.site.store_events import Shift
+from pairbench.store.files import write_whole
+from pairbench.workflow.setup import catalogue_folder
 
 
 class Contribution(Value):
@@ -110,11 +127,108 @@ def anchor(text: str) -> str:
     return _file(text, text)
 
 
-def digest(text: str) -> str:
+def _digest(text: str) -> str:
     """Return a short id for one of many things on a page, which nobody reads."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
 
 
 def _file(shown: str, *whole: str) -> str:
     words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-_")[:_LONGEST].strip("-_")
-    return "-".join(filter(None, (words, digest("\0".join(whole)))))
+    return "-".join(filter(None, (words, _digest("\0".join(whole)))))
+
+
+CACHE = ".pairbench-site.cache"
+_LIBRARIES = ("plotly", "jinja2", "numpy", "scipy")
+_ROOMS = ("pairbench.model.", "pairbench.site.", "pairbench.stats")
+_DIGEST = hashlib.sha256().digest_size
+
+
+class _Cached(NamedTuple):
+    inputs: str
+    files: dict[str, str]  # the digest of each file's content, by its path
+    values: Any
+
+
+class _Values(pickle.Unpickler):
+    """Reads nothing but values: of classes only those that pairbench declares by their fields, and no function is called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "Counter"):
+            return Counter
+        found = super().find_class(module, name) if module.startswith(_ROOMS) else None
+        declared = isinstance(found, type) and (is_dataclass(found) or issubclass(found, tuple | Enum))
+        if not declared or not found.__module__.startswith(_ROOMS):
+            raise pickle.UnpicklingError(f"{module}.{name} is no value of a site")
+        return found
+
+
+class SiteCache:
+    def __init__(self, folder: Path) -> None:
+        """Read the cache of a folder, which is empty unless it was made by the same code."""
+        self._folder = folder
+        self._made_with = digest(code_digest())
+        self._before: dict[str, _Cached] = {}
+        self._now: dict[str, _Cached] = {}
+        self._unchanged: list[File] = []
+        with contextlib.suppress(Exception):  # an unpickler raises whatever bytes make it raise
+            content = (folder / CACHE).read_bytes()
+            if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
+                earlier, parts = _Values(io.BytesIO(content[_DIGEST:])).load()
+                self._before = parts if earlier == self._made_with else {}
+
+    def values(self, name: str) -> Any:
+        """Return the values of a part, whatever its inputs were; None where it is not in the cache."""
+        return self._before[name].values if name in self._before else None
+
+    def find(self, name: str, inputs: str) -> Any:
+        part = self._before.get(name)
+        if part is None or part.inputs != inputs:
+            return None
+        try:
+            found = [File(path=path, content=(self._folder / path).read_bytes()) for path in part.files]
+        except OSError:
+            return None
+        if any(_sha(file.content) != part.files[file.path] for file in found):
+            return None
+        self._unchanged += found
+        self._now[name] = part
+        return part.values
+
+    def put(self, name: str, inputs: str, values: Any, files: Iterable[File]) -> Iterator[File]:
+        """Yield the files of a part that was made, and put the part into the cache."""
+        digests = {}
+        for file in files:
+            digests[file.path] = _sha(file.content)
+            yield file
+        self._now[name] = _Cached(inputs, digests, values)
+
+    def unchanged(self) -> Iterator[File]:
+        """Yield the files of the parts that were found since the last call."""
+        while self._unchanged:
+            yield self._unchanged.pop()
+
+    def save(self) -> None:
+        if self._now != self._before:
+            content = pickle.dumps((self._made_with, self._now))
+            with contextlib.suppress(OSError):  # the site is written, and without a cache it is made anew
+                write_whole(self._folder / CACHE, hashlib.sha256(content).digest() + content, durable=False)
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest(*inputs: object) -> str:
+    """Return a digest of values by their texts, which have to hold all that is in them."""
+    return _sha(repr(inputs).encode(errors="surrogatepass"))
+
+
+@functools.cache
+def code_digest() -> str:
+    """Return a digest of all that makes a site but its store: pairbench's files and the libraries that draw."""
+    # In a checkout of pairbench the site lies in `dashboards`, too, by default.
+    dashboards = catalogue_folder("dashboards")
+    folders = (Path(__file__).parents[1], dashboards / "templates", dashboards / "assets")
+    files = sorted(path for folder in folders for path in folder.rglob("*.*") if "__pycache__" not in path.parts)
+    stats = [(str(path), status.st_size, status.st_mtime_ns) for path in files if (status := path.stat())]
+    return digest(stats, sys.version, [importlib.metadata.version(name) for name in _LIBRARIES])

@@ -12,17 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pairbench.analyze.history.trend import Trend
-from pairbench.model.latency import CALL, DEVICE
 from pairbench.model.plain import plain
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import Series
+from pairbench.model.record import CALL, DEVICE, Series
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.comparison_words import kernel_name, short_commit
-from pairbench.report.labels import case_labels
-from pairbench.report.latency_words import AXES
 from pairbench.report.operator_charts import RooflineChart, SpeedupChart
 from pairbench.report.render import shorten
 from pairbench.report.trend import series_chart
+from pairbench.report.units import AXES, case_labels
 from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts, RunFacts
 from pairbench.site.summary import worst_series

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from pairbench.analyze.history.trend import Latest, Trend
 from pairbench.model.case import TIERS
 from pairbench.model.comparison import Change, GateOutcome, Verdict
-from pairbench.model.latency import CALL
+from pairbench.model.environment import MODES
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
-from pairbench.model.settings import MODES
+from pairbench.model.record import CALL
 from pairbench.model.site import STATES, GpuSpread, Moved, OverviewRow, SeriesFacts, SeriesStatus
 from pairbench.stats import Interval, percentiles
 

@@ -16,8 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pairbench.errors import StoreError, StoreFailedError
-from pairbench.model.plain import Value, whole_text
-from pairbench.model.text import redacted
+from pairbench.model.plain import Value, redacted, whole_text
 from pairbench.store.files import TEMPORARY, Reading, abort_uploads, is_old, list_files, sweep_temporary, write_whole
 
 FOLDERS = ("records", "samples", "accepted", "triage", "breakdowns", "calibrations")

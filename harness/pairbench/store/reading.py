@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from pairbench.errors import EmptyStoreError
-from pairbench.model.latency import DEVICE, ENDS, HOST
 from pairbench.model.plan import BASELINE
+from pairbench.model.record import DEVICE, ENDS, HOST
 from pairbench.stats import percentiles, rounds_interval
 from pairbench.store.compacted import Files, choose, doubled, open_file
 from pairbench.store.files import Reading, Value

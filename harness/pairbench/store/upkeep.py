@@ -15,8 +15,8 @@ from pairbench.store.documents import read_acceptances, read_breakdowns, read_ca
 from pairbench.store.files import Reading
 from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, ForeignFileError, problem_of
+from pairbench.store.reader import named_moment
 from pairbench.store.reading import SINCE
-from pairbench.store.run_index import named_moment
 from pairbench.store.schema import SCHEMA_VERSION, fields_of
 
 KEEP = 100

@@ -21,12 +21,11 @@ from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Compari
 from pairbench.model.plain import Value
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Selection, Wanted
-from pairbench.report.labels import listed
+from pairbench.report.units import listed
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
-from pairbench.store.reader import Records
-from pairbench.store.run_index import IndexedRun, RunIndex
+from pairbench.store.reader import IndexedRun, Records, RunIndex
 from pairbench.workflow.git import Repository
 from pairbench.workflow.lookup import accepted_levels, newest_calibrations, past_floors, quiet, widest
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope

@@ -15,8 +15,7 @@ from pairbench.analyze.records import key_columns
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, SelectionError, UsageError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.host_load import LoadMeter, count_cores
-from pairbench.execute.parent.lock import device_lock
+from pairbench.execute.parent.lock import LoadMeter, count_cores, device_lock
 from pairbench.execute.parent.pool import WorkerContext, Workers, available_memory
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, probe_in, survey
 from pairbench.execute.parent.session import DeviceSession
@@ -26,7 +25,7 @@ from pairbench.model.outcome import Correctness, ImpostorResult, Outcome
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, left_to, make_plan, matches, typical
-from pairbench.report.labels import listed
+from pairbench.report.units import listed
 from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context, open_request, pick_devices

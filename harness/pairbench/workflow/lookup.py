@@ -16,16 +16,23 @@ from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor
-from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
-from pairbench.model.record import COLUMNS, Record, Series
+from pairbench.model.record import CALL, COLUMNS, DEVICE, RESULT_COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted, matches, parse_selection
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
-from pairbench.store.reader import Records, read_distinct, read_frame, read_records, read_run, read_series
+from pairbench.store.reader import (
+    IndexedRun,
+    Records,
+    RunIndex,
+    read_distinct,
+    read_frame,
+    read_records,
+    read_run,
+    read_series,
+)
 from pairbench.store.reading import dataset_files
-from pairbench.store.run_index import IndexedRun, RunIndex
 from pairbench.workflow.setup import store_of
 
 _NEWEST = (2, 50)  # the newest run files of each device model that are searched for a name, and for a part of one

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.model.environment import Device
-from pairbench.model.plain import Value
-from pairbench.model.text import safe
+from pairbench.model.plain import Value, safe
 from pairbench.own_folders import make_own, temporary_folder
 
 _BAR = 24

@@ -23,13 +23,11 @@ from pairbench.execute.parent.budget import Budget
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
-from pairbench.model.environment import Commit, Device, Environment, HostLoad
-from pairbench.model.latency import result_of
+from pairbench.model.environment import OWN_TIMERS, Commit, Device, Environment, HostLoad, Settings
 from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, Plan, PlannedCase
-from pairbench.model.record import Record, Samples
-from pairbench.model.settings import OWN_TIMERS, Settings
+from pairbench.model.record import Record, Samples, result_of
 from pairbench.model.unit import VARIABLE, marked
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Side
-from pairbench.model.plain import Value
-from pairbench.model.text import redacted
+from pairbench.model.plain import Value, redacted
 from pairbench.store.location import StoreLocation
-from pairbench.store.run_index import IndexedRun, RunIndex
+from pairbench.store.reader import IndexedRun, RunIndex
 from pairbench.workflow.git import Repository
 
 AUTO = "auto"

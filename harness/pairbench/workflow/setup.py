@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.plain import Value, whole_text
-from pairbench.model.settings import Settings
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model, tiers_for
-from pairbench.suite.load import find_suites, moved_suites, refuse_syntax_errors
+from pairbench.suite.modules import find_suites, moved_suites, refuse_syntax_errors
 from pairbench.suite.reached import names_compiler
 from pairbench.workflow.requested import Narrowed, Requested
 

@@ -9,8 +9,7 @@ import pytest
 from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, Floor, GateOutcome, Verdict
-from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
-from pairbench.model.record import Record, Series
+from pairbench.model.record import CALL, DEVICE, HOST, HOST_JUDGED, Record, Series
 from tests.builders import judgement_of, make_run, moved_alone, with_device
 
 DEVICE_NS = (50_000.0, 50_020.0, 49_980.0, 50_010.0, 49_990.0)

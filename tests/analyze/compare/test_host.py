@@ -13,8 +13,7 @@ from pairbench.analyze.compare.floors import calibrate_from
 from pairbench.analyze.compare.runs import compare, confirm
 from pairbench.features.ab import to_measure_again
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Judgement
-from pairbench.model.latency import HOST
-from pairbench.model.record import Record
+from pairbench.model.record import HOST, Record
 from tests.builders import judgement_of, make_run, moved_alone, with_device
 
 DEVICE_NS = (50_000.0, 50_020.0, 49_980.0)

@@ -14,8 +14,7 @@ from pairbench.analyze.compare.effect import Effects, estimate_paired
 from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, spread_groups, suspicious
 from pairbench.analyze.compare.rounds import Floats, MeasuredSides
 from pairbench.model.comparison import GateOutcome, Judgement, Verdict
-from pairbench.model.latency import CALL
-from pairbench.model.record import Record, Series
+from pairbench.model.record import CALL, Record, Series
 from pairbench.stats import Interval
 from tests.builders import make_run
 

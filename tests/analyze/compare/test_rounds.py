@@ -20,8 +20,7 @@ from pairbench.analyze.compare.rounds import (
 )
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Attribution, Change, GateOutcome, Verdict
-from pairbench.model.latency import CALL, DEVICE
-from pairbench.model.record import Record, Series
+from pairbench.model.record import CALL, DEVICE, Record, Series
 from tests.builders import make_run, moved_alone, with_device
 
 RECORD = replace(make_run(0)[0], round_p50_ns=(100.0, 200.0, 400.0), round_p95_ns=(150.0, 150.0, 150.0))

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbench.analyze.history import points
-from pairbench.model.latency import CALL, DEVICE
-from pairbench.model.record import Record
+from pairbench.model.record import CALL, DEVICE, Record
 from tests.builders import CASES, FIRST, ended, make_run, only, run_id_of, with_device
 
 CASE = CASES[0]

@@ -10,8 +10,7 @@ import pytest
 from pairbench.analyze.history.points import Points
 from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import Attribution, GateOutcome
-from pairbench.model.latency import CALL
-from pairbench.model.record import LazyRecords, Record
+from pairbench.model.record import CALL, LazyRecords, Record
 from tests.builders import ended, make_run
 
 

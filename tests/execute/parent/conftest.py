@@ -9,7 +9,7 @@ import pytest
 
 from pairbench.execute.parent.launch import ForkServers, Launchers
 from pairbench.execute.parent.pool import WorkerContext, available_memory
-from pairbench.model.settings import Settings
+from pairbench.model.environment import Settings
 from tests.commands import forked_workers
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pairbench.execute.parent.host_load import LoadMeter, count_cores, read_usage
+from pairbench.execute.parent.lock import LoadMeter, count_cores, read_usage
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -18,7 +18,7 @@ class FakeProc:
         self.root, self.now = root, 100.0
         self.processes = {os.getpid(): (1, 0), 70_001: (os.getpid(), 0), 70_002: (70_001, 0), 70_003: (1, 0)}
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        monkeypatch.setattr("pairbench.execute.parent.host_load.time", clock)
+        monkeypatch.setattr("pairbench.execute.parent.lock.time", clock)
         (root / "sys").mkdir()
         self._write(0, 0)
         self._meter = LoadMeter(root)

@@ -15,7 +15,7 @@ from pairbench.execute.parent import interleaving as module
 from pairbench.execute.parent import session as session_module
 from pairbench.execute.parent.interleaving import Interleaving
 from pairbench.execute.parent.pool import WorkerEndedError
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.outcome import (
     PRECISE,
     TIME_CAP,
@@ -27,7 +27,6 @@ from pairbench.model.outcome import (
     Verification,
 )
 from pairbench.model.plan import Entry, Plan
-from pairbench.model.settings import Settings
 from tests.execute.made import GPU, FakeWorkers, planned, timed_round
 
 Fates = dict[tuple[str, str, str], str]

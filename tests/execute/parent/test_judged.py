@@ -10,8 +10,8 @@ import pytest
 
 from pairbench.execute import protocol
 from pairbench.execute.parent import judged as module
-from pairbench.execute.parent.host_load import LoadMeter
 from pairbench.execute.parent.judged import ClocksDisagreeError, OutsideClock, judged_results
+from pairbench.execute.parent.lock import LoadMeter
 from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.outcome import ImpostorResult, Status, Verification

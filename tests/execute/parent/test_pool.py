@@ -29,10 +29,9 @@ from pairbench.execute.parent.pool import (
     available_memory,
 )
 from pairbench.execute.protocol import Describe
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import BrokenSuite
-from pairbench.model.settings import Settings
 from tests.execute.made import CPU, gone, verify_job
 
 job = functools.partial(verify_job, automatic_impostors=True)

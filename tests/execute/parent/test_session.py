@@ -17,10 +17,9 @@ from pairbench.execute.parent import session as module
 from pairbench.execute.parent.pool import WorkerEndedError
 from pairbench.execute.parent.session import DeviceSession, RoundWorkers
 from pairbench.execute.protocol import Ended, ProfileCase, TimeCase, VerifyCase
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.outcome import NOT_PROFILED, Launches, Outcome, Profile, Status, Verification
 from pairbench.model.plan import Plan, PlannedCase
-from pairbench.model.settings import Settings
 from tests.execute.made import CPU, FakeWorkers, planned, timed_round
 
 # What happens to an entry in a stage: nothing bad, an end of its own, an end of its worker, a mismatch.

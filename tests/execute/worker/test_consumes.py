@@ -8,17 +8,14 @@ import torch
 
 from pairbench import Operator, Variant
 from pairbench.errors import DeclarationError
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import ProfileCase, VerifyCase
-from pairbench.execute.worker.calls import Call, make_call
-from pairbench.execute.worker.devices import SEEDS
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.protocol import Heartbeat, ProfileCase, VerifyCase
+from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call
 from pairbench.execute.worker.stages import run_stage
 from pairbench.execute.worker.timing.timers import CudaTimer
 from pairbench.execute.worker.timing.values import Values
 from pairbench.execute.worker.trees import copy_tree, refill, tensors
 from pairbench.model.outcome import Profile, Status, Verification
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 from tests.execute.made import CONFIG, declare, job_of
 
 CPU = torch.device("cpu")

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import DivergeCase, Ended
+from pairbench.execute.protocol import DivergeCase, Ended, Heartbeat
 from pairbench.execute.worker import diverge as module
 from pairbench.execute.worker.diverge import diverge, error_of, gap_of, incomparable, is_worse, mark_contained
-from pairbench.model.breakdown import Divergence, NoDivergence
+from pairbench.model.breakdown import Divergence, NotInspected
+from pairbench.model.case import Tolerance
 from pairbench.model.operator import Operator
-from pairbench.model.tolerance import Tolerance
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 from tests.execute.made import CONFIG, declare, job_of
 
 CPU = torch.device("cpu")
@@ -87,7 +86,7 @@ def test_an_operator_without_modules_says_what_is_missing_and_what_raises_is_an_
     suites: Path, heartbeat: Heartbeat
 ) -> None:
     found = answer(suites, heartbeat, "by_hand", operator="plain")
-    assert isinstance(found, NoDivergence) and not found.bad
+    assert isinstance(found, NotInspected) and not found.bad
     assert "the baseline and by_hand get no torch.nn.Module" in found.reason
     assert isinstance(answer(suites, heartbeat, "raises"), Ended)
 

@@ -7,15 +7,13 @@ import pytest
 import torch
 
 from pairbench.errors import DeclarationError, SuiteError
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import Ended, VerifyCase
-from pairbench.execute.worker.faults import explain, gpu_is_broken, is_out_of_memory
-from pairbench.execute.worker.guard import of_case
+from pairbench.execute.protocol import Ended, Heartbeat, VerifyCase
+from pairbench.execute.worker.guard import explain, gpu_is_broken, is_out_of_memory, of_case
 from pairbench.execute.worker.stages import run_stage
 from pairbench.model.operator import Variant
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import Entry
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 from tests.execute.made import BASELINE, CONFIG, declare, entry, job_of
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pairbench.execute.worker.frozen import Frozen
+from pairbench.model.case import Tolerance
 from pairbench.model.operator import Operator
-from pairbench.model.tolerance import Tolerance
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 
 MODULE = """
 import functools, statistics

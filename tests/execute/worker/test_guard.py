@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from pairbench.execute.heartbeat import SIZE, Heartbeat
-from pairbench.execute.protocol import Ended, TimeCase
+from pairbench.execute.protocol import SIZE, Ended, Heartbeat, TimeCase
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.faults import UnnamedError
-from pairbench.execute.worker.guard import guarded, look_once
+from pairbench.execute.worker.guard import UnnamedError, guarded, look_once
 from tests.execute.made import declare, job_of
 
 

@@ -8,7 +8,7 @@ import torch
 
 from pairbench import Variant
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.inputs import Make, as_dtype, build_inputs
+from pairbench.execute.worker.calls import Make, as_dtype, build_inputs
 from pairbench.execute.worker.trees import refill
 from tests.execute.made import declare
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from pairbench import Operator
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import CloseCase, Ended, OpenCase, Opened, TakeBlock, TakenBlock
+from pairbench.execute.protocol import CloseCase, Ended, Heartbeat, OpenCase, Opened, TakeBlock, TakenBlock
 from pairbench.execute.worker.stages import InterleavedCases
 from pairbench.model.outcome import Status, TimedRound
 from tests.execute.made import CONFIG, VARIANT, declare, job_of

@@ -13,8 +13,7 @@ from types import ModuleType
 import pytest
 
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.left_at_work import native_threads, processes
-from pairbench.execute.worker.trusted import left_running
+from pairbench.execute.worker.trusted import left_running, native_threads, processes
 from pairbench.suite.modules import load_module
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -249,7 +248,7 @@ COMPILE_POOL = """
 import time
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor import config
-from pairbench.execute.worker.left_at_work import processes
+from pairbench.execute.worker.trusted import processes
 from pairbench.execute.worker.trusted import left_running
 processes.begin()
 config.compile_threads = 2

@@ -10,16 +10,15 @@ import torch
 from pairbench import REASSOCIATED, Operator, Tolerance
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import training
-from pairbench.execute.worker.calls import Call, make_call
+from pairbench.execute.worker.calls import Call, build_inputs, make_call
 from pairbench.execute.worker.describe.operators import hashes_of
-from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import leaves, refill
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared
 from pairbench.execute.worker.verify.case import make_expected, verify_entry
 from pairbench.model.case import OUTPUT_GRADIENTS
 from pairbench.model.outcome import Status
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 from tests.execute.made import declare, entry
 
 ROOT = Path(__file__).parents[3]
@@ -132,7 +131,7 @@ def test_gradients_of_outputs_are_seeded_and_never_one_and_for_further_inputs_no
     assert OUTPUT_GRADIENTS not in arguments(first) and directed.direction == "bwd"
     assert OUTPUT_GRADIENTS not in at(operator, "fwd")[1]
     assert torch.equal(first[OUTPUT_GRADIENTS][""], at(operator, "bwd")[1][OUTPUT_GRADIENTS][""])
-    monkeypatch.setattr("pairbench.execute.worker.inputs.make_call", None)
+    monkeypatch.setattr("pairbench.execute.worker.calls.make_call", None)
     _, again = at(operator, "bwd", seed=1, like=first)
     assert torch.equal(again[OUTPUT_GRADIENTS][""], second[OUTPUT_GRADIENTS][""])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.features.breakdown.breakdown import PROFILED, render_breakdown, sentences, tree_rows
-from pairbench.model.breakdown import Breakdown, CaseBreakdown, DeviceWait, Idle, ModuleCalls, NoBreakdown, WorkTotal
+from pairbench.model.breakdown import Breakdown, CaseBreakdown, DeviceWait, Idle, ModuleCalls, NotInspected, WorkTotal
 from pairbench.model.case import Case
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry
@@ -50,7 +50,7 @@ PART = Breakdown(
 )
 
 
-def case(*parts: Breakdown | NoBreakdown) -> CaseBreakdown:
+def case(*parts: Breakdown | NotInspected) -> CaseBreakdown:
     return CaseBreakdown(
         operator=OPERATOR,
         case=Case(operator="net", axes=(("dtype", "bfloat16"),), tier="real"),
@@ -84,7 +84,7 @@ def test_doubts_are_told() -> None:
 
 def test_every_format_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
-    failed = NoBreakdown(entry=FUSED, reason="cannot be captured as a CUDA graph: [item]", bad=False)
+    failed = NotInspected(entry=FUSED, reason="cannot be captured as a CUDA graph: [item]", bad=False)
     found = case(PART, failed)
     faster = replace(PART, entry=FUSED, pieces=(piece(40_000.0, ops=("mm",)),))
     for output in ("table", "markdown"):

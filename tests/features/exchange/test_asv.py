@@ -9,9 +9,8 @@ import pytest
 from pairbench.cli.exchange import Tool, import_
 from pairbench.cli.stored import trend
 from pairbench.errors import UsageError
-from pairbench.features.exchange.asv import find_results, read_asv_file
 from pairbench.features.exchange.foreign import ForeignRun, ImportFailedError
-from pairbench.features.exchange.importing import rows_of
+from pairbench.features.exchange.importing import find_results, read_asv_file, rows_of
 from pairbench.model.record import Record
 from pairbench.store.reader import read_run, runs
 from tests.in_process import call_main

@@ -21,8 +21,7 @@ from pairbench.features.exchange.pytest_benchmark import (
     read_benchmark_json,
     stats_of,
 )
-from pairbench.model.latency import CALL, result_of
-from pairbench.model.record import Record, Samples, columns
+from pairbench.model.record import CALL, Record, Samples, columns, result_of
 from pairbench.report.render import to_json
 from pairbench.store.reader import read_run, read_samples, runs
 from tests.builders import ended, make_run, make_samples, write_runs

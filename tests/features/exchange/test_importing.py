@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pairbench.errors import StoreError, UsageError
-from pairbench.features.exchange.asv import read_asv_file
 from pairbench.features.exchange.foreign import ForeignRun, ImportFailedError, Result, Timing, told_apart
 from pairbench.features.exchange.importing import (
     NOT_IMPORTED,
@@ -19,6 +18,7 @@ from pairbench.features.exchange.importing import (
     Pairing,
     import_runs,
     order_interval,
+    read_asv_file,
     rows_of,
 )
 from pairbench.features.exchange.pytest_benchmark import KEY, read_benchmark_json

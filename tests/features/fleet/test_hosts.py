@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pairbench.errors import UsageError
-from pairbench.execute.parent.host_load import LoadMeter
+from pairbench.execute.parent.lock import LoadMeter
 from pairbench.features.fleet import worker
 from pairbench.features.fleet.command import ANY, on_models, read_plan
 from pairbench.features.fleet.worker import other_work, processes_of

@@ -16,7 +16,7 @@ from pairbench.features.results.operator import (
     results_of,
     state_of,
 )
-from pairbench.model.claim import Claim
+from pairbench.model.case import Claim
 from pairbench.model.environment import HostLoad
 from pairbench.model.record import Record
 from tests.analyze.test_records import ENVIRONMENT

@@ -8,7 +8,7 @@ import pytest
 
 from pairbench.features.results.operator import COLUMNS, results_of
 from pairbench.features.results.page import results_page
-from pairbench.model.claim import Claim
+from pairbench.model.case import Claim
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
 from tests.builders import ended

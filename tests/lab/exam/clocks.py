@@ -73,7 +73,7 @@ def main() -> int:
 @functools.cache
 def entries() -> dict[str, tuple[Any, Any, str]]:
     """Return operator, case and implementation of each entry, by its name in the report."""
-    from pairbench.suite.load import load_suite
+    from pairbench.suite.modules import load_suite
 
     operators = load_suite(SUITE)
     return {
@@ -86,10 +86,8 @@ def entries() -> dict[str, tuple[Any, Any, str]]:
 
 def call_of(operator: Any, case: Any, implementation: str, device: Any) -> Callable[[], Any]:
     """Return an entry's call as pairbench's workers time it."""
-    from pairbench.execute.worker.calls import make_call
-    from pairbench.execute.worker.devices import SEEDS
+    from pairbench.execute.worker.calls import SEEDS, build_inputs, make_call
     from pairbench.execute.worker.flags import pin_flags
-    from pairbench.execute.worker.inputs import build_inputs
 
     pin_flags(tf32=False)
     inputs = build_inputs(operator, case, device, SEEDS[0])

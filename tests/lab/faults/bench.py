@@ -192,7 +192,7 @@ def _said(text: str) -> list[str]:
 
 
 def _machine() -> str:
-    from pairbench.execute.worker.devices import cpu_name
+    from pairbench.execute.worker.calls import cpu_name
 
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "pyarrow", "hypothesis"))
     date = time.strftime("%d %B %Y").lstrip("0")

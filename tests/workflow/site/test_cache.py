@@ -14,12 +14,12 @@ from pairbench.model.comparison import Acceptance
 from pairbench.model.record import Series
 from pairbench.model.site import Triage
 from pairbench.site import build as site_build
-from pairbench.site import cache
+from pairbench.site import paths
 from pairbench.site.build import SiteOptions, Written, build_site
-from pairbench.site.cache import CACHE
 from pairbench.site.gather import SiteReading, one_by_one
 from pairbench.site.operator import operator
 from pairbench.site.overview import run
+from pairbench.site.paths import CACHE
 from pairbench.store import upkeep
 from pairbench.store.documents import write_acceptance, write_triage
 from pairbench.store.location import StoreLocation
@@ -199,12 +199,12 @@ def test_pages_of_operators_and_runs_that_did_not_change_are_not_made(
 def test_the_site_of_a_checkout_of_pairbench_is_no_part_of_its_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "catalogue_folder", lambda name: tmp_path / name)
+    monkeypatch.setattr(paths, "catalogue_folder", lambda name: tmp_path / name)
     found = []
     for file in ("templates/a.j2", "site/index.html", "assets/a.css"):
         (tmp_path / "dashboards" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "dashboards" / file).write_text("text")
-        found.append(cache.code_digest.__wrapped__())
+        found.append(paths.code_digest.__wrapped__())
     assert found[0] == found[1] != found[2]
 
 

@@ -24,10 +24,9 @@ from typing import Any, NamedTuple
 from pairbench.analyze.compare.exact import bad
 from pairbench.analyze.compare.rounds import MeasuredSides, mean_log, usable
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement, KernelChange, Verdict
-from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
-from pairbench.model.record import KernelCount, Record
+from pairbench.model.record import CALL, DEVICE, HOST, KernelCount, Record
 from pairbench.stats import Interval
 
 FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")

@@ -15,10 +15,9 @@ from typing import Any
 from pairbench.analyze.compare.rounds import damage, latency_of_runs, usable
 from pairbench.errors import UsageError
 from pairbench.model.comparison import DEFAULT, Acceptance, Attribution, GateOutcome, Judgement, Verdict
-from pairbench.model.latency import CALL, DEVICE, HOST
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plain import Value
-from pairbench.model.record import Record, Series
+from pairbench.model.record import CALL, DEVICE, HOST, Record, Series
 
 Records = tuple[Record, ...]
 Candidates = Sequence[tuple[Series, Record]]

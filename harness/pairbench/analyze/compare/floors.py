@@ -15,8 +15,7 @@ import numpy as np
 from pairbench.analyze.compare.rounds import Floats, Ints, damage, mean_log, pair_of, relative_rounds, usable
 from pairbench.analyze.compare.runs import compare
 from pairbench.model.comparison import Floor, GateOutcome
-from pairbench.model.latency import DEVICE, HOST, result_of
-from pairbench.model.record import Record, Series
+from pairbench.model.record import DEVICE, HOST, Record, Series, result_of
 from pairbench.stats import row_medians
 
 LEAST_RUNS = 5

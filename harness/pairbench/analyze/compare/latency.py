@@ -24,8 +24,7 @@ from pairbench.analyze.compare.attribute import WORDS, Moved, micros, percent, r
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate, estimate_paired
 from pairbench.analyze.compare.rounds import Floats, Ints, MeasuredSides, is_median, latency_of_runs, round_values
 from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Judgement, Policy, Verdict
-from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED
-from pairbench.model.record import Series
+from pairbench.model.record import CALL, DEVICE, HOST, HOST_JUDGED, Series
 from pairbench.stats import Interval
 
 

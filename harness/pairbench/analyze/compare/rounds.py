@@ -1,6 +1,6 @@
 """Latencies of records: as they are shown, by round, as they are judged, and relative to a baseline.
 
-The device's latency is judged where both sides have it, taken in the same way, else the call's; see `pairbench.model.latency`.
+The device's latency is judged where both sides have it, taken in the same way, else the call's; see `pairbench.model.record`.
 The latency of a run, wherever it is shown, is the record's: the median of all samples of its rounds, as `show` prints it; the 95th
 percentile likewise. A side of several runs has the median of its runs' latencies.
 
@@ -22,9 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pairbench.model.latency import CALL, DEVICE, HOST, HOST_JUDGED, LATENCIES, Latency, result_of
 from pairbench.model.plain import Value
-from pairbench.model.record import Record, Series
+from pairbench.model.record import CALL, DEVICE, HOST, HOST_JUDGED, LATENCIES, Latency, Record, Series, result_of
 
 _ROUNDS = {column: rounds for one in LATENCIES for column, rounds in zip((one.p50, one.p95), one.rounds, strict=True)}
 """The column with the latency of each round that is judged, by the column with that of all of them."""

@@ -26,9 +26,8 @@ from pairbench.model.comparison import (
     Policy,
     Verdict,
 )
-from pairbench.model.latency import CALL, HOST, p50_of, result_of, speedup_of
 from pairbench.model.plain import Value
-from pairbench.model.record import Record, Series
+from pairbench.model.record import CALL, HOST, Record, Series, p50_of, result_of, speedup_of
 from pairbench.stats import Interval
 
 

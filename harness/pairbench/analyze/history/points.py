@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.analyze.compare.attribute import Circumstances
-from pairbench.model.latency import CALL, DEVICE, ENDS, Latency
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import LazyRecords, Record
+from pairbench.model.record import CALL, DEVICE, ENDS, Latency, LazyRecords, Record
 from pairbench.stats import Floats, Interval
 
 Places = NDArray[np.intp]

@@ -32,10 +32,9 @@ from pairbench.analyze.history.moves import (
 from pairbench.analyze.history.points import History, Points, history, in_order
 from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Verdict
-from pairbench.model.latency import CALL, Latency
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import Record, Series
+from pairbench.model.record import CALL, Latency, Record, Series
 from pairbench.stats import Floats, Interval
 
 _ALPHA = 0.01  # the share of newest runs on an unchanged level that may be called slower or faster

@@ -7,7 +7,7 @@ from typing import Any
 from pairbench.execute import protocol
 from pairbench.execute.wire import NoMessageError
 from pairbench.model import outcome
-from pairbench.model.breakdown import Breakdown, Divergence, NoBreakdown, NoDivergence
+from pairbench.model.breakdown import Breakdown, Divergence, NotInspected
 from pairbench.model.environment import Environment, Finding
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import BrokenSuite, Entry
@@ -38,8 +38,8 @@ _ABOUT_CASES: dict[type, tuple[type, ...]] = {
     protocol.FingerprintOutputs: (protocol.Fingerprint,),
     protocol.SaveOutputs: (Entry,),
     protocol.CompareOutputs: (outcome.OutputsCompared,),
-    protocol.BreakDownCase: (Breakdown, NoBreakdown),
-    protocol.DivergeCase: (Divergence, NoDivergence),
+    protocol.BreakDownCase: (Breakdown, NotInspected),
+    protocol.DivergeCase: (Divergence, NotInspected),
 }
 """Answers to jobs about a case, which may end beside these."""
 _EXPECTED: dict[type, Mapping[str, type]] = {

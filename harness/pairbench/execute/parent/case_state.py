@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.execute import protocol
-from pairbench.execute.heartbeat import NOBODY
 from pairbench.execute.parent.judged import CulpritUnknownError, judged_results
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
-from pairbench.execute.protocol import CaseJob, Ended, InputsMade, VerifyCase
+from pairbench.execute.protocol import NOBODY, CaseJob, Ended, InputsMade, VerifyCase
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.environment import Device
 from pairbench.model.outcome import (

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pairbench.errors import PairbenchError
 from pairbench.execute import protocol
 from pairbench.execute.parent.case_state import CaseState, about
-from pairbench.execute.parent.host_load import LoadMeter
+from pairbench.execute.parent.lock import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.parent.session import DeviceSession, Observer, RoundWorkers
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pairbench.execute import protocol
-from pairbench.execute.parent.host_load import SHORTEST_S, LoadMeter, count_cores
+from pairbench.execute.parent.lock import SHORTEST_S, LoadMeter, count_cores
 from pairbench.execute.parent.pool import WorkerProcess, Workers
 from pairbench.execute.wire import NoMessageError
 from pairbench.model.environment import HostLoad

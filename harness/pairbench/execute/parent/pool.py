@@ -28,17 +28,26 @@ from typing import Any
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.forking import Preload
-from pairbench.execute.heartbeat import NOBODY, SIZE, Heartbeat, read_heartbeat
 from pairbench.execute.isolation import isolated_environment
 from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.protocol import Broken, Done, Job, StandIn, Wait, WorkerConfig
+from pairbench.execute.protocol import (
+    NOBODY,
+    SIZE,
+    Broken,
+    Done,
+    Heartbeat,
+    Job,
+    StandIn,
+    Wait,
+    WorkerConfig,
+    read_heartbeat,
+)
 from pairbench.execute.wire import LENGTH, NoMessageError, decode, read_head
-from pairbench.model.environment import Device
+from pairbench.model.environment import Device, Settings
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
-from pairbench.model.settings import Settings
 
 _LOOK_S = 0.05
 _PIECE = 1 << 20

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pairbench.execute.parent.case_state import CaseState, profile_case, time_case, verify_case
-from pairbench.execute.parent.host_load import LoadMeter
+from pairbench.execute.parent.lock import LoadMeter
 from pairbench.execute.parent.pool import INTERPRET, WorkerContext, Workers, close_all, judge_of, wait_for
 from pairbench.execute.parent.scout import Described, describe_suites, probe_in
 from pairbench.model.environment import Device, Environment

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState, Enough, profile_case, time_case, verify_case
-from pairbench.execute.parent.host_load import LoadMeter
+from pairbench.execute.parent.lock import LoadMeter
 from pairbench.execute.parent.pool import WorkerContext, Workers, close_all, judge_of, wait_for
 from pairbench.model.environment import Device
 from pairbench.model.outcome import Outcome, Status

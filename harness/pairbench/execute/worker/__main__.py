@@ -18,14 +18,13 @@ from pairbench.errors import SuiteError
 from pairbench.execute import isolation, protocol
 from pairbench.execute.forking import read_bytes
 from pairbench.execute.garbage import collector_at_rest
-from pairbench.execute.heartbeat import SIZE, Heartbeat
 from pairbench.execute.orphans import adopt, die_with
+from pairbench.execute.protocol import SIZE, Heartbeat
 from pairbench.execute.wire import LENGTH, encode
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult, Status, Verification
 from pairbench.model.plan import BrokenSuite
-from pairbench.suite.load import load_suite
-from pairbench.suite.modules import search
+from pairbench.suite.modules import load_suite, search
 
 
 def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
@@ -148,7 +147,7 @@ class _Server:
             case protocol.Wait():
                 pass
             case protocol.FindDevices():
-                from pairbench.execute.worker.devices import find_devices
+                from pairbench.execute.worker.calls import find_devices
 
                 yield protocol.FoundDevices(devices=tuple(find_devices()))
             case protocol.Probe():
@@ -197,8 +196,8 @@ class _Server:
 
     def is_spoilt(self) -> bool:
         """Return whether a fresh process has to take over the device: the GPU is broken, or a suite has changed shared state or left a thread."""
-        from pairbench.execute.worker.faults import gpu_is_broken
         from pairbench.execute.worker.flags import stuck
+        from pairbench.execute.worker.guard import gpu_is_broken
         from pairbench.execute.worker.trusted import left_running, tampered
 
         return gpu_is_broken() or stuck() or tampered() or left_running() is not None

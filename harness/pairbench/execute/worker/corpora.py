@@ -18,15 +18,14 @@ import torch
 
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.execute.worker import problems
-from pairbench.execute.worker.inputs import Make
+from pairbench.execute.worker.calls import Make
 from pairbench.execute.worker.problems import bound, digest_of_code, name_of
+from pairbench.model.case import REASSOCIATED
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.plain import Value
-from pairbench.model.tolerance import REASSOCIATED
 from pairbench.own_folders import hold_folder
 from pairbench.suite.definitions import FLOATS, Definition, Solution, Workload, digest_of, label_of, read_definition
-from pairbench.suite.load import PROBLEM
-from pairbench.suite.modules import load_module
+from pairbench.suite.modules import PROBLEM, load_module
 
 _RESERVED = ("workload", "tf32", "direction")  # names of axes that mean something else in pairbench
 _SHORT = 8  # the characters of a uuid that stand in a case's key, where they tell workloads apart

@@ -13,18 +13,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import DivergeCase, WorkerConfig
-from pairbench.execute.worker.calls import Call, make_call, why_invalid
-from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.faults import explain
-from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.protocol import DivergeCase, Heartbeat, WorkerConfig
+from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, why_invalid
+from pairbench.execute.worker.guard import each_entry, explain
 from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, restore, upcast_inputs
 from pairbench.execute.worker.verify.distance import distance, find_beyond, resolve_tolerance
 from pairbench.execute.worker.verify.judge import judge
-from pairbench.model.breakdown import Divergence, Gap, Layer, NoDivergence
+from pairbench.model.breakdown import Divergence, Gap, Layer, NotInspected
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
@@ -153,10 +149,10 @@ def diverge(
 ) -> Iterator[Any]:
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
 
-    def step(entry: Entry) -> Divergence | NoDivergence:
+    def step(entry: Entry) -> Divergence | NotInspected:
         variant = operator.implementations[entry.implementation]
         if why := why_invalid(variant, inputs):
-            return NoDivergence(entry=entry, reason=f"{entry.implementation} is {why}", bad=False)
+            return NotInspected(entry=entry, reason=f"{entry.implementation} is {why}", bad=False)
         baseline = make_call(operator, operator.baseline, "eager", copy_inputs(inputs))
         call = make_call(operator, variant, "eager", copy_inputs(inputs))
         ours, theirs = roots(call.given), roots(baseline.given)
@@ -164,7 +160,7 @@ def diverge(
             who = f"{' and '.join(bare)} {'gets' if len(bare) == 1 else 'get'} no torch.nn.Module"
             advice = "so both implementations have to be given theirs as an argument"
             why = f"{who}: neither among the inputs nor from prepare(). Outputs are compared module by module, {advice}"
-            return NoDivergence(entry=entry, reason=why, bad=False)
+            return NotInspected(entry=entry, reason=why, bad=False)
         if len(ours) == len(theirs) == 1:  # one tree each, whatever the arguments are called
             ours = dict(zip(theirs, ours.values(), strict=True))
         sides = (_Side(baseline, names_of(theirs), device), _Side(call, names_of(ours), device))

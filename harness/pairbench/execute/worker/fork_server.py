@@ -18,7 +18,7 @@ from pairbench.execute.forking import ForkRequest, Preload, receive_request, sen
 from pairbench.execute.garbage import keep_what_is_there
 from pairbench.execute.orphans import VARIABLE, adopt, be_server, kill_children, kill_orphans, wait_for_end
 
-_FIRST = ("torch", "pairbench.execute.worker.describe.operators", "pairbench.execute.worker.devices")
+_FIRST = ("torch", "pairbench.execute.worker.describe.operators", "pairbench.execute.worker.calls")
 """Modules of a worker that describes devices and operators."""
 _THEN = (
     *("pairbench.execute.worker.describe.probe", "pairbench.execute.worker.judge.process"),

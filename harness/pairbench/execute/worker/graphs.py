@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.garbage import no_collection
-from pairbench.execute.worker.faults import where
+from pairbench.execute.worker.guard import where
 from pairbench.execute.worker.trusted import newest_thread
 
 WARM_ENOUGH_S = 0.2

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
+from pairbench.model.case import REASSOCIATED
 from pairbench.model.operator import Operator, Variant
-from pairbench.model.tolerance import REASSOCIATED
-from pairbench.suite.load import PROBLEM, candidate_files
+from pairbench.suite.modules import PROBLEM, candidate_files
 
 _SEED = 42  # that of KernelBench's own evaluation
 _SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_(sample_\d+)_kernel")  # as KernelBench names what models have written

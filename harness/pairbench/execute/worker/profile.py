@@ -20,12 +20,9 @@ from torch.autograd.profiler import profile
 from torch.profiler import ProfilerActivity
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import ProfileCase
-from pairbench.execute.worker.calls import Call, make_call
-from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.protocol import Heartbeat, ProfileCase
+from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize
 from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import TransparentMode
 from pairbench.execute.worker.trees import copy_tree, has_room, tensors
 from pairbench.execute.worker.verify.case import oracle_or_why

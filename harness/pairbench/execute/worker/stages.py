@@ -19,14 +19,19 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute import protocol
 from pairbench.execute.garbage import keep_what_is_there, no_collection
-from pairbench.execute.heartbeat import NOBODY, Heartbeat
+from pairbench.execute.protocol import NOBODY, Heartbeat
 from pairbench.execute.stopping import Stopping
-from pairbench.execute.worker.calls import why_invalid
-from pairbench.execute.worker.devices import SEEDS, release_memory, synchronize, torch_device
-from pairbench.execute.worker.faults import SuiteFaultError, TooLargeError, explain, is_out_of_memory
+from pairbench.execute.worker.calls import (
+    SEEDS,
+    build_inputs,
+    making,
+    release_memory,
+    synchronize,
+    torch_device,
+    why_invalid,
+)
 from pairbench.execute.worker.flags import order_attention, pin_flags
-from pairbench.execute.worker.guard import guarded, of_case
-from pairbench.execute.worker.inputs import build_inputs, making
+from pairbench.execute.worker.guard import SuiteFaultError, TooLargeError, explain, guarded, is_out_of_memory, of_case
 from pairbench.execute.worker.judge.sent import answer_judge, outside_references
 from pairbench.execute.worker.process_state import compiler_limits
 from pairbench.execute.worker.profile import profile_entries

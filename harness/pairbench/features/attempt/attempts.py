@@ -20,26 +20,24 @@ from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, PairbenchError, StoreError, StoreFailedError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.host_load import count_cores
-from pairbench.execute.parent.lock import device_lock
+from pairbench.execute.parent.lock import count_cores, device_lock
 from pairbench.execute.parent.pool import ANY, WorkerContext, Workers
 from pairbench.execute.parent.quick_look import QuickLook
 from pairbench.execute.parent.scout import Survey, find_devices
 from pairbench.model.comparison import DEFAULT
 from pairbench.model.environment import Device, Environment, HostLoad, withheld
-from pairbench.model.latency import RESULT_COLUMNS, p50_of, result_of, speedup_of
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BrokenSuite, PlannedCase
 from pairbench.model.record import COLUMNS as SERIES
-from pairbench.model.record import Record, Series
+from pairbench.model.record import RESULT_COLUMNS, Record, Series, p50_of, result_of, speedup_of
 from pairbench.plan import equipped, one_of_each
 from pairbench.stats import Interval
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_series
 from pairbench.store.reading import stored_files
 from pairbench.store.user_cache import KeptCeilings, KeptValues, user_folder
-from pairbench.suite.load import candidate_files, refuse_syntax_errors
+from pairbench.suite.modules import candidate_files, refuse_syntax_errors
 from pairbench.suite.reached import forget, reached_files, sources_beside
 from pairbench.workflow.devices import one_device, plan_for
 from pairbench.workflow.git import git

@@ -5,13 +5,12 @@ from typing import Any
 
 from pairbench.features.attempt.attempts import Attempt, Beside, Tried
 from pairbench.model.environment import load_of, withheld
-from pairbench.model.latency import p50_of, speedup_of
 from pairbench.model.outcome import NOT_TRIED, Status
-from pairbench.model.record import Record
-from pairbench.report import latency_words, rows, units
-from pairbench.report.labels import listed
+from pairbench.model.record import Record, p50_of, speedup_of
+from pairbench.report import rows, units
 from pairbench.report.render import clean, markdown_text
 from pairbench.report.rows import autotuned, expanded, precision_remark
+from pairbench.report.units import listed
 
 LABEL = "A quick look: one round in one process, which judges itself, compared with the last one, and nothing stored. `pairbench run` measures."
 _SHOWN = 3
@@ -119,8 +118,8 @@ def _words(one: Tried) -> list[str]:
     parts = [_latency(record, one.last), right, next(works, ""), _speedup(record)]
     rate, part = rows.rate(record), rows.part_of_roof(record)
     further = [
-        *(f"{rate}, {part} of the roof" if part else rate, latency_words.remark(record)),
-        *(latency_words.same_memory(record), record.reason or "", autotuned(record), *_remarks(one)),
+        *(f"{rate}, {part} of the roof" if part else rate, units.remark(record)),
+        *(units.same_memory(record), record.reason or "", autotuned(record), *_remarks(one)),
     ]
     return list(filter(None, [", ".join(filter(None, parts)), "; ".join(filter(None, further))]))
 
@@ -150,8 +149,8 @@ def _speedup(record: Record) -> str:
         return ""
     if withheld(record.device_kind, record.environment):
         return "speedup withheld"
-    ends = latency_words.speedup_range(record)
-    return f"speedup {latency_words.speedup(record)}{f' ({ends})' if ends else ''}" if speedup_of(record) else ""
+    ends = units.speedup_range(record)
+    return f"speedup {units.speedup(record)}{f' ({ends})' if ends else ''}" if speedup_of(record) else ""
 
 
 def _remarks(one: Tried) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pairbench.analyze.compare.exact import LAUNCHES, number
-from pairbench.analyze.latencies import sampled_rounds
+from pairbench.analyze.facts import sampled_rounds
 from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
 from pairbench.errors import SelectionError, UsageError
@@ -16,9 +16,8 @@ from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.features.ab import Arguments, LoadedSide, load_side, plan_side, reached_paths, series_of
 from pairbench.model.environment import Device, Environment
-from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plan import BASELINE, Entry, Plan
-from pairbench.model.record import Series
+from pairbench.model.record import CALL, DEVICE, Latency, Series
 from pairbench.plan import equipped, names_implementation
 from pairbench.stats import percentile
 from pairbench.workflow.devices import Reporter

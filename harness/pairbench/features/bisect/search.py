@@ -18,9 +18,8 @@ from pairbench.features.bisect import posterior
 from pairbench.features.bisect.loaded import LoadedCommit, LoadedCommits, UnmeasurableError, choose_series
 from pairbench.features.bisect.posterior import Candidate, Posterior, Round, Spread
 from pairbench.model.comparison import Bisection, Change, Comparison, HistoryCommit, Policy, Skipped, Suspect, Verdict
-from pairbench.model.latency import CALL, DEVICE, Latency
 from pairbench.model.plain import plain
-from pairbench.model.record import Series
+from pairbench.model.record import CALL, DEVICE, Latency, Series
 from pairbench.report.comparison import document, render_comparison
 from pairbench.report.render import clean, render_rows, to_json
 from pairbench.store.documents import read_calibrations

@@ -15,12 +15,11 @@ from pairbench.execute.parent.case_state import inspect
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.features.breakdown import summary
-from pairbench.model.breakdown import Breakdown, CaseBreakdown, Idle, KeptBreakdown, NoBreakdown
+from pairbench.model.breakdown import Breakdown, CaseBreakdown, Idle, KeptBreakdown, NotInspected
 from pairbench.model.environment import Device
 from pairbench.model.plan import Entry, PlannedCase
-from pairbench.report.labels import listed, merge_numbered
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
-from pairbench.report.units import percent, size
+from pairbench.report.units import listed, merge_numbered, percent, size
 from pairbench.store.documents import write_breakdown
 from pairbench.workflow.devices import OpenCase, open_case
 from pairbench.workflow.git import read_commit
@@ -47,7 +46,7 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
     escape = markdown_text if output == "markdown" else clean
     parts = [escape(f"{breakdown.case.key} ({breakdown.operator.suite}, {breakdown.device.name}). {PROFILED}") + "\n"]
     for part in breakdown.parts:
-        if isinstance(part, NoBreakdown):
+        if isinstance(part, NotInspected):
             parts.append(escape(f"{part.entry}: {part.reason}") + "\n")
             continue
         parts += [render_rows(str(part.entry), tree_rows(part, expand=expand), output)]
@@ -161,9 +160,9 @@ def side_by_side(parts: Sequence[Breakdown]) -> Rows:
     return rows
 
 
-def _plain(part: Breakdown | NoBreakdown) -> dict[str, Any]:
+def _plain(part: Breakdown | NotInspected) -> dict[str, Any]:
     entry = {"implementation": part.entry.implementation, "mode": part.entry.mode}
-    if isinstance(part, NoBreakdown):
+    if isinstance(part, NotInspected):
         return {**entry, "reason": part.reason}
     return {
         **entry,
@@ -244,11 +243,11 @@ def _names(planned: PlannedCase, wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(wanted))
 
 
-def _break_down(one: OpenCase, device: Device, trace: Path | None) -> list[Breakdown | NoBreakdown]:
+def _break_down(one: OpenCase, device: Device, trace: Path | None) -> list[Breakdown | NotInspected]:
     planned, trace = one.planned, trace and trace.resolve()
     path, operator, case = Path(planned.operator.path), planned.operator.name, planned.case
-    parts: dict[Entry, Breakdown | NoBreakdown] = {
-        entry: NoBreakdown(entry=entry, reason=reason, bad=False)
+    parts: dict[Entry, Breakdown | NotInspected] = {
+        entry: NotInspected(entry=entry, reason=reason, bad=False)
         for entry, reason in {**planned.skipped, **planned.untimed}.items()
     }
     jobs = [
@@ -260,5 +259,5 @@ def _break_down(one: OpenCase, device: Device, trace: Path | None) -> list[Break
         (entry,) = job.entries
         parts[entry] = answer
         if isinstance(answer, Ended):
-            parts[entry] = NoBreakdown(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
+            parts[entry] = NotInspected(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
     return [parts[entry] for entry in planned.entries]

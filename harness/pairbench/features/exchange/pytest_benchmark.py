@@ -29,9 +29,19 @@ from pairbench.errors import StoreError, UsageError
 from pairbench.features.exchange import foreign
 from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.model.environment import Environment
-from pairbench.model.latency import CALL, DEVICE, STREAM, Latency, result_of, sampled_as
 from pairbench.model.plain import field_of, plain
-from pairbench.model.record import Record, Samples, Series, columns
+from pairbench.model.record import (
+    CALL,
+    DEVICE,
+    STREAM,
+    Latency,
+    Record,
+    Samples,
+    Series,
+    columns,
+    result_of,
+    sampled_as,
+)
 from pairbench.store.location import is_run_id
 from pairbench.store.schema import UnsoundError, check_table, from_columns, to_table
 

@@ -18,8 +18,7 @@ from pairbench.errors import UsageError
 from pairbench.features.fleet.dask import is_loopback
 from pairbench.features.fleet.drive import Drive, Progress
 from pairbench.model.outcome import Status
-from pairbench.model.plain import plain
-from pairbench.model.text import safe
+from pairbench.model.plain import plain, safe
 from pairbench.model.unit import Host, Unit, UnitEnd, UnitResult
 from pairbench.report.render import render_rows, to_json
 from pairbench.workflow.git import git, repository_of, resolve

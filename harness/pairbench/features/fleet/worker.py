@@ -29,7 +29,7 @@ from pairbench import __version__
 from pairbench.config import Config, load_config
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.execute.orphans import die_with
-from pairbench.execute.parent.host_load import LoadMeter, count_cores
+from pairbench.execute.parent.lock import LoadMeter, count_cores
 from pairbench.execute.parent.pool import last_lines
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
 from pairbench.features.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, security_of

@@ -12,16 +12,13 @@ from operator import attrgetter, eq, ge, le
 from typing import Any, NamedTuple
 
 from pairbench.analyze.facts import environment_of
-from pairbench.model.case import Case
-from pairbench.model.claim import Claim
-from pairbench.model.environment import withheld
-from pairbench.model.latency import CALL, DEVICE, RESULT_COLUMNS, p50_of, result_of, speedup_of, speedup_over
+from pairbench.model.case import Case, Claim
+from pairbench.model.environment import MODES, OWN_TIMERS, about_precision, withheld
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, LIBRARY, OperatorDescription
-from pairbench.model.record import Record
-from pairbench.model.settings import MODES, OWN_TIMERS, about_precision
-from pairbench.report.labels import is_number
+from pairbench.model.record import CALL, DEVICE, RESULT_COLUMNS, Record, p50_of, result_of, speedup_of, speedup_over
+from pairbench.report.units import is_number
 from pairbench.stats import Interval, speedup_interval
 
 

@@ -22,16 +22,14 @@ from pairbench.features.results.operator import (
     StepGain,
     loses,
 )
-from pairbench.model.claim import Claim
-from pairbench.model.latency import CALL, p50_of, speedup_of
-from pairbench.model.record import Record, Series
-from pairbench.model.settings import MODES
+from pairbench.model.case import Claim
+from pairbench.model.environment import MODES
+from pairbench.model.record import CALL, Record, Series, p50_of, speedup_of
 from pairbench.model.site import SeriesStatus
-from pairbench.report import latency_words, rows, units
-from pairbench.report.blocks import Block, Heading, Items, Line, TableBlock, table_of
-from pairbench.report.labels import axis_text, labels_of, listed
+from pairbench.report import rows, units
 from pairbench.report.operator_charts import roof_fraction, state_of
-from pairbench.report.render import Column, clean, shorten
+from pairbench.report.render import Block, Column, Heading, Items, Line, TableBlock, clean, shorten, table_of
+from pairbench.report.units import axis_text, labels_of, listed
 
 Value = TypeVar("Value")
 Cells = dict[str, str]
@@ -39,7 +37,7 @@ Cells = dict[str, str]
 _TEXTS = {  # the headers of columns of text, which stand on the left
     *("case", "tier", "implementation", "variant", "best variant", "mode", "status", "which", "why", "host-bound"),
     *("published", "about", "on", "by", "measured there", "our case", "ours", "ours is", "why not"),
-    *("there", "where it loses", latency_words.SAME_MEMORY),
+    *("there", "where it loses", units.SAME_MEMORY),
 }
 _USUAL = {"mode": "eager", "status": "skipped"}
 _FOLD_CASES, _FOLD_RECORDS, _FOLD_LOSSES = 40, 8, 15  # the number of rows above which a table is folded
@@ -52,7 +50,7 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     summary, source = results.operator.summary, results.operator.source
     sentences = [f"{summary or 'No summary.'} From {results.operator.suite}{f', after {source}' if source else ''}."]
     sentences += [
-        f"{item.name} {latency_words.overwrites(item.consumes)}, which its caller loses."
+        f"{item.name} {units.overwrites(item.consumes)}, which its caller loses."
         for item in results.operator.implementations
         if item.consumes
     ]
@@ -104,31 +102,31 @@ def main_mode(case: CaseResults) -> ModeResults | None:
 def _case_cells(label: str, case: CaseResults, mode: ModeResults, claims: Iterable[JudgedClaim]) -> Cells:
     both = mode.baseline, mode.best
     named = [(name, record) for name, record in zip(("baseline", "best"), both, strict=True) if record]
-    best, latency = mode.best, latency_words.common(*both)
+    best, latency = mode.best, units.common(*both)
     beside = f" ({mode.mode})" if mode.mode != "eager" else ""
     judged = [one for one in claims if one.case == case.case and one.claim.mode == mode.mode]
     states = [str(one.state) for one in judged]
     over, alternative = mode.over_best or (None, None)
-    over_best = latency_words.over(over and over.estimate, alternative, mode.mode)
+    over_best = units.over(over and over.estimate, alternative, mode.mode)
     if over and over_best and (interval := units.ratio_range(over.low, over.high)):
         over_best += f" ({interval})"
     return {
         "case": label,
         "tier": case.case.tier,
-        "baseline": latency_words.p50(mode.baseline, latency),
+        "baseline": units.p50(mode.baseline, latency),
         "best variant": f"{best.implementation}{beside}" if best else "none was measured",
-        "P50": latency_words.p50(best, latency),
-        "speedup": latency_words.speedup(best),
-        "95 %": latency_words.speedup_range(best),
+        "P50": units.p50(best, latency),
+        "speedup": units.speedup(best),
+        "95 %": units.speedup_range(best),
         "over the best alternative": over_best,
-        "as launched": latency_words.as_launched(best),
-        "call": "" if latency is CALL else _between(both, latency_words.call),
+        "as launched": units.as_launched(best),
+        "call": "" if latency is CALL else _between(both, units.call),
         "host-bound": "; ".join(
-            f"{name}: {latency_words.issuing(record.host_p50_ns, record.device_p50_ns)}"
+            f"{name}: {units.issuing(record.host_p50_ns, record.device_p50_ns)}"
             for name, record in named
             if record.bound == "host"
         ),
-        latency_words.SAME_MEMORY: " and ".join(name for name, record in named if record.reuses_output),
+        units.SAME_MEMORY: " and ".join(name for name, record in named if record.reuses_output),
         "launches": _between(both, rows.launches),
         "peak memory": _between(both, lambda record: units.size(record.peak_bytes)),
         "of the roof": _between(both, lambda record: units.percent(part_of_roof(record))),
@@ -160,9 +158,9 @@ def _modes_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterat
         cells = {"case": labels[case.case.key]}
         for mode in modes:
             baseline, best = _baseline_and_best(case, mode)
-            cells[f"{mode}: baseline"] = latency_words.p50(baseline)
-            named = f" {best.implementation}, {latency_words.speedup(best)}" if best else ""
-            cells[f"{mode}: best"] = f"{latency_words.p50(best)}{named}"
+            cells[f"{mode}: baseline"] = units.p50(baseline)
+            named = f" {best.implementation}, {units.speedup(best)}" if best else ""
+            cells[f"{mode}: best"] = f"{units.p50(best)}{named}"
         for name, record in zip(("baseline", "best"), _baseline_and_best(case, "compile"), strict=True):
             cells[f"compiling the {name}"] = _paid(record, case.in_mode("eager"))
         table.append(cells)
@@ -257,9 +255,9 @@ def _ours(judged: JudgedClaim) -> str:
             return _between(both, lambda record: units.count(record.syncs_per_call)) + by
         case "peak_gib":
             return _between(both, lambda record: units.size(record.peak_bytes)) + by
-    latency, variant = latency_words.common(*both), judged.variant
-    speedup = ", ".join(filter(None, [latency_words.speedup(variant), latency_words.speedup_range(variant)]))
-    return f"{_between(both, lambda record: latency_words.p50(record, latency))} ({speedup}){by}"
+    latency, variant = units.common(*both), judged.variant
+    speedup = ", ".join(filter(None, [units.speedup(variant), units.speedup_range(variant)]))
+    return f"{_between(both, lambda record: units.p50(record, latency))} ({speedup}){by}"
 
 
 def _measurements_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
@@ -276,20 +274,20 @@ def _measurements_table(results: OperatorResults, labels: Mapping[str, str]) -> 
 
 def _measurement_cells(label: str, record: Record, mode: ModeResults) -> Cells:
     name = str(record.implementation)
-    latency = latency_words.common(record, mode.baselines.get(name))  # in which it stands beside its baseline
+    latency = units.common(record, mode.baselines.get(name))  # in which it stands beside its baseline
     return {
         "case": label,
         "implementation": name,
         "mode": record.mode or "",
-        "P50": latency_words.p50(record, latency),
-        "speedup": latency_words.speedup(record),
-        "95 %": latency_words.speedup_range(record),
-        "call": latency_words.call(record) if latency != CALL else "",
-        "host": latency_words.host(record),
+        "P50": units.p50(record, latency),
+        "speedup": units.speedup(record),
+        "95 %": units.speedup_range(record),
+        "call": units.call(record) if latency != CALL else "",
+        "host": units.host(record),
         "the step alone": _gain(mode.steps.get(name)),
         "launches": rows.launches(record),
         "peak memory": units.size(record.peak_bytes),
-        latency_words.SAME_MEMORY: "yes" if record.reuses_output else "",
+        units.SAME_MEMORY: "yes" if record.reuses_output else "",
         "max error": units.error(record.max_abs_error),
         "mean error": units.error(record.mean_abs_error),
         "oracle ratio": units.significant(record.oracle_ratio, 3),
@@ -351,14 +349,14 @@ def _bound(one: AxisBound) -> str:
 
 def _outcome(record: Record | None) -> str:
     """Return the speedup of a record, marked where it is slower, or else its status."""
-    if record is None or not latency_words.speedup(record):
+    if record is None or not units.speedup(record):
         return str(record.status) if record is not None and record.status != "measured" else ""
-    return f"slower, {_speedup(record)}" if loses(record) else latency_words.speedup(record)
+    return f"slower, {_speedup(record)}" if loses(record) else units.speedup(record)
 
 
 def _speedup(record: Record) -> str:
-    interval = latency_words.speedup_range(record)
-    return f"{latency_words.speedup(record)}{f' ({interval})' if interval else ''}"
+    interval = units.speedup_range(record)
+    return f"{units.speedup(record)}{f' ({interval})' if interval else ''}"
 
 
 def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str) -> TableBlock:

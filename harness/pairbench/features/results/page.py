@@ -15,14 +15,23 @@ from pairbench.execute.garbage import collector_at_rest
 from pairbench.features.results.operator import COLUMNS, ClaimState, ModeResults, OperatorResults, results_of
 from pairbench.features.results.operator_page import case_names, main_mode, operator_blocks, part_of_roof
 from pairbench.model.case import TIERS
-from pairbench.model.latency import interval_columns, speedup_of
 from pairbench.model.plain import Value
 from pairbench.model.plan import OperatorDescription
-from pairbench.model.record import Record
+from pairbench.model.record import Record, interval_columns, speedup_of
 from pairbench.report import units
-from pairbench.report.blocks import Block, Heading, Items, Line, table_of, to_markdown, to_terminal
 from pairbench.report.operator_charts import state_of
-from pairbench.report.render import Column, clean, to_json
+from pairbench.report.render import (
+    Block,
+    Column,
+    Heading,
+    Items,
+    Line,
+    clean,
+    table_of,
+    to_json,
+    to_markdown,
+    to_terminal,
+)
 from pairbench.stats import Interval
 from pairbench.store.reader import WholeStore
 from pairbench.workflow.setup import choose, open_context, store_of

@@ -17,7 +17,7 @@ from pairbench.errors import PairbenchError, UsageError
 from pairbench.model.environment import Device
 from pairbench.model.plain import Value
 from pairbench.suite.definitions import is_definition
-from pairbench.suite.load import declares_operators, find_suites
+from pairbench.suite.modules import declares_operators, find_suites
 
 
 class SuiteFiles(Value):

@@ -16,13 +16,13 @@ from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile, SuiteLoader
 from pairbench.integrations.plugin.options import Options, of_device, usage
-from pairbench.model.text import safe
+from pairbench.model.plain import safe
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, open_context, store_of
 
 # Imported where it is used, for collecting needs neither.
 if TYPE_CHECKING:
-    from pairbench.integrations.plugin.bench import Bench
+    from pairbench.integrations.plugin.items import Bench
     from pairbench.workflow.comparer import Confirmed
 
 GATE_FAILED = pytest.ExitCode.USAGE_ERROR  # of a gate that could not judge: 4, as other failures of the harness
@@ -58,7 +58,7 @@ class PluginSession:
             stack.callback(loader.close)
             if not describes:
                 # A second's worth of importing, done while the first worker loads torch.
-                for module in ("pairbench.integrations.plugin.bench", "scipy.special"):
+                for module in ("pairbench.integrations.plugin.items", "scipy.special"):
                     importlib.import_module(module)
             device = loader.device  # fails before anything else where there is no such device
             if (reference := options.reference) is not None:
@@ -77,7 +77,7 @@ class PluginSession:
 
     @functools.cached_property
     def bench(self) -> "Bench":
-        from pairbench.integrations.plugin.bench import Bench
+        from pairbench.integrations.plugin.items import Bench
 
         shared = hasattr(self.config, "workerinput")  # one of pytest-xdist's processes
         switches = ("benchmark_disable", "benchmark_skip", "collectonly")

@@ -12,7 +12,7 @@ from pairbench.execute.worker.breakdown.passes import break_down
 from pairbench.execute.worker.calls import make_call
 from pairbench.model.breakdown import Breakdown, SourceLine
 from pairbench.model.operator import Operator
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 from tests.commands import ROOT
 from tests.execute.made import BASELINE, declare, job_of, new_heartbeat
 from tests.execute.traces import Trace

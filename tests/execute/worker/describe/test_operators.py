@@ -8,7 +8,7 @@ import pytest
 from pairbench.errors import SuiteError
 from pairbench.execute.worker.describe.operators import describe
 from pairbench.model.plan import OperatorDescription
-from pairbench.suite.load import load_suite
+from pairbench.suite.modules import load_suite
 
 SUITE = '''
 import torch

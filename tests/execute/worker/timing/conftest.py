@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Heartbeat
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker import flags, trusted
 from pairbench.execute.worker.frozen import Frozen

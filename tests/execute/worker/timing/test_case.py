@@ -13,8 +13,8 @@ from pairbench.execute.protocol import Ended, TimeCase
 from pairbench.execute.worker import trees
 from pairbench.execute.worker.stages import time_case
 from pairbench.execute.worker.timing import measure, new_values, recheck
+from pairbench.model.environment import Settings
 from pairbench.model.outcome import Status, TimedRound
-from pairbench.model.settings import Settings
 from tests.execute.made import BASELINE, CONFIG, VARIANT, declare, job_of, new_heartbeat
 
 testing = pytest.importorskip("triton.testing")

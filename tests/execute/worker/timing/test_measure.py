@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import measure, timers
 from pairbench.execute.worker.timing.measure import EntryEndedError, Timed

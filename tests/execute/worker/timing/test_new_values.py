@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from pairbench import Variant
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import TimeCase
+from pairbench.execute.protocol import Heartbeat, TimeCase
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import new_values
 from pairbench.execute.worker.timing.measure import EntryEndedError

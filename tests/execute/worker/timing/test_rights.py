@@ -7,7 +7,7 @@ import torch
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import recheck
 from pairbench.execute.worker.timing.recheck import Right, Rights
-from pairbench.model.tolerance import Tolerance
+from pairbench.model.case import Tolerance
 
 
 class FakeRight:

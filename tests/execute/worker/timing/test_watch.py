@@ -6,8 +6,8 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.faults import SuiteFaultError, UnnamedError
 from pairbench.execute.worker.flags import restore_flags, watched_flags
+from pairbench.execute.worker.guard import SuiteFaultError, UnnamedError
 from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
 from pairbench.execute.worker.trees import copy_tree, refill
 

@@ -10,9 +10,9 @@ from pairbench.execute.worker.verify import audit
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
 from pairbench.execute.worker.verify.case import ExpectedOutputs, make_expected
 from pairbench.execute.worker.verify.judge import judge
+from pairbench.model.case import EXACT, Tolerance
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import ImpostorResult, Status, Verification
-from pairbench.model.tolerance import EXACT, Tolerance
 from tests.execute.made import CONFIG, declare, job_of, new_heartbeat
 
 CPU = torch.device("cpu")

@@ -9,22 +9,21 @@ import pytest
 import torch
 
 from pairbench.execute.protocol import CaseJob
-from pairbench.execute.worker.devices import SEEDS
-from pairbench.execute.worker.faults import SuiteFaultError
+from pairbench.execute.worker.calls import SEEDS, build_inputs
 from pairbench.execute.worker.flags import (
     read_flags,
     read_variables,
     restore_flags,
     watched_flags,
 )
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.guard import SuiteFaultError
 from pairbench.execute.worker.stages import begin_case
 from pairbench.execute.worker.verify.audit import audit_automatic
 from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
+from pairbench.model.case import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance
+from pairbench.model.environment import Settings
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Status, Verification
-from pairbench.model.settings import Settings
-from pairbench.model.tolerance import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance
 from tests.execute import made
 from tests.execute.made import CONFIG, VARIANT, entry
 

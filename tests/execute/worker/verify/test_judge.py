@@ -19,8 +19,8 @@ from pairbench.execute.worker.verify.judge import (
     right_but_strays,
     worst,
 )
+from pairbench.model.case import EXACT, Tolerance
 from pairbench.model.outcome import Correctness
-from pairbench.model.tolerance import EXACT, Tolerance
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 DTYPES = [*FLOATS, torch.complex64, torch.complex128, torch.int64, torch.int8, torch.uint8, torch.bool]

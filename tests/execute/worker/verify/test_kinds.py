@@ -6,11 +6,11 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.verify.audit import audit_automatic
 from pairbench.execute.worker.verify.case import check_baseline, why_random
-from pairbench.execute.worker.verify.draws import off_the_distribution
+from pairbench.execute.worker.verify.distance import off_the_distribution
 from pairbench.execute.worker.verify.judge import Known, judge
+from pairbench.model.case import Tolerance
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
-from pairbench.model.tolerance import Tolerance
 from tests.execute.worker.verify.test_case import declare, references, verify
 
 F = torch.nn.functional

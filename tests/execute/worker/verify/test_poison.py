@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention.flex_attention import flex_attention
 
 from pairbench.execute.worker.profile import count_ops
-from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_freed
+from pairbench.execute.worker.verify.case import PoisonEmpty, poison, poison_freed
 
 
 @pytest.mark.parametrize(

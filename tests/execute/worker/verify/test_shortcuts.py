@@ -7,7 +7,7 @@ import torch
 from pairbench.execute.worker.verify import distance
 from pairbench.execute.worker.verify.distance import resolve_tolerance
 from pairbench.execute.worker.verify.judge import Known, clearly_right, clearly_wrong, judge, same_outputs
-from pairbench.model.tolerance import Tolerance
+from pairbench.model.case import Tolerance
 
 
 def usual(_: str, path: str) -> Tolerance:

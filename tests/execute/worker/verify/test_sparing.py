@@ -9,7 +9,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import HoldCase, VerifyCase
 from pairbench.execute.worker import stages, trees
-from pairbench.execute.worker.faults import TooLargeError
+from pairbench.execute.worker.guard import TooLargeError
 from pairbench.execute.worker.profile import host_memory
 from pairbench.execute.worker.verify import case as verify_case
 from pairbench.execute.worker.verify import distance, judge, sparing

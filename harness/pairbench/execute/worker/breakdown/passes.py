@@ -21,14 +21,11 @@ from unittest.mock import patch
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import BreakDownCase, Ended
+from pairbench.execute.protocol import BreakDownCase, Ended, Heartbeat
 from pairbench.execute.worker.breakdown import trace
-from pairbench.execute.worker.calls import Call, make_call, why_invalid
-from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, why_invalid
 from pairbench.execute.worker.graphs import CaptureError, Replay
 from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.modules import TransparentMode, names_of, roots, watching
 from pairbench.execute.worker.profile import TraceError, raw_trace, run_sentinel, unusable
 from pairbench.execute.worker.trees import dtype_name, named_tensors, restore

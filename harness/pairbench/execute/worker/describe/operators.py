@@ -17,13 +17,12 @@ from typing import Any
 import torch
 
 from pairbench.errors import SuiteError
-from pairbench.execute.worker.faults import message_of
 from pairbench.execute.worker.frozen import codes_within
+from pairbench.execute.worker.guard import message_of
 from pairbench.model.case import Case
 from pairbench.model.operator import Cost, Operator, Variant, needed_packages
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
-from pairbench.suite.load import place_in_suite
-from pairbench.suite.modules import NAMESPACE, STATEMENTS, file_of
+from pairbench.suite.modules import NAMESPACE, STATEMENTS, file_of, place_in_suite
 
 
 @functools.cache  # a helper is reached from every variant that uses it

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.isolation import what_holds
-from pairbench.execute.worker.devices import cpu_name, torch_device
+from pairbench.execute.worker.calls import cpu_name, torch_device
 from pairbench.execute.worker.flags import read_flags, read_variables
 from pairbench.execute.worker.graphs import capture
 from pairbench.execute.worker.timing import timers

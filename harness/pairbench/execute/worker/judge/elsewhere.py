@@ -11,8 +11,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import Answer, Ended, JudgeTimed, Request, TimeAlone
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.calls import SEEDS, build_inputs, synchronize
 from pairbench.execute.worker.judge.plain import read, read_each
 from pairbench.execute.worker.timing.measure import Timed
 from pairbench.execute.worker.timing.values import set_seed

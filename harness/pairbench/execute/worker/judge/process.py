@@ -18,12 +18,10 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute import protocol
 from pairbench.execute.garbage import no_collection
-from pairbench.execute.heartbeat import NOBODY, Heartbeat
+from pairbench.execute.protocol import NOBODY, Heartbeat
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.calls import make_call
-from pairbench.execute.worker.devices import release_memory
-from pairbench.execute.worker.faults import SuiteFaultError, TooLargeError, is_out_of_memory
-from pairbench.execute.worker.guard import of_case
+from pairbench.execute.worker.calls import make_call, release_memory
+from pairbench.execute.worker.guard import SuiteFaultError, TooLargeError, is_out_of_memory, of_case
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.judge.plain import as_judged, read
 from pairbench.execute.worker.judge.sent import sums

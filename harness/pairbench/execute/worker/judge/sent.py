@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from pairbench.execute import protocol
-from pairbench.execute.heartbeat import Heartbeat
+from pairbench.execute.protocol import Heartbeat
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.faults import UnnamedError
-from pairbench.execute.worker.guard import attributed, guarded, look_once
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.calls import build_inputs
+from pairbench.execute.worker.guard import UnnamedError, attributed, guarded, look_once
 from pairbench.execute.worker.judge.plain import Exported, clear, export, readable, together, write
 from pairbench.execute.worker.timing.new_values import NewInputs, call_again, call_in_pairs, compares
 from pairbench.execute.worker.timing.ready import Ready
@@ -22,7 +21,7 @@ from pairbench.execute.worker.trees import copy_inputs, leaves, parts
 from pairbench.execute.worker.verify.case import ExpectedOutputs
 from pairbench.execute.worker.verify.judge import OutputVerdict
 from pairbench.execute.worker.verify.outputs import fingerprint
-from pairbench.model.tolerance import Tolerance
+from pairbench.model.case import Tolerance
 
 
 def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:

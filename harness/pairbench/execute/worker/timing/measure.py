@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.execute.garbage import no_collection
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import ParentLine, Taken
+from pairbench.execute.protocol import Heartbeat, ParentLine, Taken
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.faults import SuiteFaultError
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S, nothing
+from pairbench.execute.worker.guard import SuiteFaultError
 from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.timing.timers import DeviceClock, HostTimer, TelemetryRecorder, Throttling, Timer
 from pairbench.execute.worker.timing.values import Values, Watch

@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import Ended
+from pairbench.execute.protocol import Ended, Heartbeat
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.calls import Call
-from pairbench.execute.worker.devices import synchronize
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.calls import Call, build_inputs, synchronize
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready

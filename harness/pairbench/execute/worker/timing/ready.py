@@ -14,14 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import Ended, TimeCase, WorkerConfig
-from pairbench.execute.worker.calls import Call, make_call
-from pairbench.execute.worker.devices import SEEDS, synchronize
-from pairbench.execute.worker.faults import UnnamedError
+from pairbench.execute.protocol import Ended, Heartbeat, TimeCase, WorkerConfig
+from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize
 from pairbench.execute.worker.graphs import Replay, Rotation, rotate
-from pairbench.execute.worker.guard import guarded, look_once
-from pairbench.execute.worker.inputs import build_inputs
+from pairbench.execute.worker.guard import UnnamedError, guarded, look_once
 from pairbench.execute.worker.judge.plain import Exported, export, readable
 from pairbench.execute.worker.process_state import pinned
 from pairbench.execute.worker.timing import timers

@@ -9,13 +9,11 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import Ended
+from pairbench.execute.protocol import Ended, Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import make_call
-from pairbench.execute.worker.faults import UnnamedError
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
-from pairbench.execute.worker.guard import attributed, guarded
+from pairbench.execute.worker.guard import UnnamedError, attributed, guarded
 from pairbench.execute.worker.judge.elsewhere import Elsewhere, There
 from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
@@ -35,7 +33,7 @@ from pairbench.execute.worker.timing.new_values import (
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, has_room, named_tensors, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
-from pairbench.execute.worker.verify.case import oracle_or_why
+from pairbench.execute.worker.verify.case import oracle_or_why, poison
 from pairbench.execute.worker.verify.judge import (
     Known,
     clear_where_drawn,
@@ -44,7 +42,6 @@ from pairbench.execute.worker.verify.judge import (
     right_but_strays,
     same_outputs,
 )
-from pairbench.execute.worker.verify.poison import poison
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 

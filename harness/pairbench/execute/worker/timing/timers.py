@@ -19,9 +19,9 @@ import torch
 
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.graphs import nothing
+from pairbench.model.environment import OWN_TIMERS
 from pairbench.model.outcome import Telemetry
 from pairbench.model.plain import Value
-from pairbench.model.settings import OWN_TIMERS
 
 _LIMIT = 0x06
 _MAPS = Path("/proc/self/maps")

@@ -15,13 +15,12 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trees, trusted
-from pairbench.execute.worker.devices import synchronize
-from pairbench.execute.worker.faults import UnnamedError
+from pairbench.execute.worker.calls import build_inputs, synchronize
 from pairbench.execute.worker.flags import put_back_flags, watched_flags
-from pairbench.execute.worker.inputs import build_inputs
-from pairbench.execute.worker.left_at_work import processes
+from pairbench.execute.worker.guard import UnnamedError
 from pairbench.execute.worker.modules import ModuleForms
 from pairbench.execute.worker.process_state import STATE, files
+from pairbench.execute.worker.trusted import processes
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.worker.calls import bound, make_call
-from pairbench.execute.worker.devices import synchronize
-from pairbench.execute.worker.faults import explain
+from pairbench.execute.worker.calls import bound, make_call, synchronize
+from pairbench.execute.worker.guard import explain
 from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, refill
 from pairbench.execute.worker.verify.case import ExpectedOutputs, References, baseline_outputs, is_small
-from pairbench.execute.worker.verify.draws import by_output
+from pairbench.execute.worker.verify.distance import by_output
 from pairbench.execute.worker.verify.judge import clearly_wrong, in_order_of, judge, same_outputs
 from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
 from pairbench.model.operator import Operator

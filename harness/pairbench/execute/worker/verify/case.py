@@ -12,16 +12,15 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trees
-from pairbench.execute.worker.calls import Call, bound, make_call
-from pairbench.execute.worker.devices import synchronize
-from pairbench.execute.worker.faults import SuiteFaultError, explain, is_out_of_memory
+from pairbench.execute.worker.calls import Call, bound, make_call, synchronize
 from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
+from pairbench.execute.worker.guard import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.judge.plain import output_name, readable, refused
-from pairbench.execute.worker.modules import ModuleForms
+from pairbench.execute.worker.modules import ModuleForms, TransparentMode
 from pairbench.execute.worker.training import accumulated
-from pairbench.execute.worker.trees import copy_tree, dtype_name, has_room, leaves, tensors
-from pairbench.execute.worker.verify.draws import SeenRandom
+from pairbench.execute.worker.trees import copy_tree, distinct, dtype_name, has_room, leaves, tensors
+from pairbench.execute.worker.verify.distance import SeenRandom
 from pairbench.execute.worker.verify.judge import (
     Known,
     OutputVerdict,
@@ -31,13 +30,11 @@ from pairbench.execute.worker.verify.judge import (
     same_outputs,
     worst,
 )
-from pairbench.execute.worker.verify.poison import PoisonEmpty, poison, poison_freed
-from pairbench.model.case import SAVED, Case
+from pairbench.model.case import SAVED, Case, Tolerance
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Compilation, Correctness, Status, Verification
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry
-from pairbench.model.tolerance import Tolerance
 
 _SMALL = 1024
 
@@ -435,3 +432,47 @@ def compilations() -> Compilation:
 
 def _first_line(text: Any) -> str:
     return str(text or "not said").strip().partition("\n")[0]
+
+
+_EMPTY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+_HANDED_BACK = 32 << 20
+"""Size in bytes above which freed blocks of the host's memory go back to the kernel, and the next ones are zero."""
+
+
+class PoisonEmpty(TransparentMode):
+    """Fills every tensor from `torch.empty` and its kin with NaN, or the largest integer, while it is active."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in _EMPTY and isinstance(result, torch.Tensor) and result.device.type != "meta":
+            poison(result)
+        return result
+
+
+def poison(tensor: torch.Tensor) -> None:
+    """Overwrite a tensor with NaN, True, or the largest integer of its dtype; elements that share memory once."""
+    with torch.no_grad():
+        tensor = distinct(tensor)
+        if tensor.is_floating_point() or tensor.is_complex():
+            tensor.fill_(float("nan"))
+        elif tensor.dtype == torch.bool:
+            tensor.fill_(True)
+        else:
+            tensor.fill_(torch.iinfo(tensor.dtype).max)
+
+
+def poison_freed(like: Any, copies: int = 3) -> None:
+    """Leave freed blocks of the outputs' sizes full of 0xFF behind, which the allocator hands to the next call."""
+    blocks = [
+        torch.full((max(1, tensor.nbytes),), 0xFF, dtype=torch.uint8, device=tensor.device)
+        for tensor in tensors(like)
+        if tensor.device.type != "cpu" or tensor.nbytes <= _HANDED_BACK
+        for _ in range(copies)
+    ]
+    del blocks

@@ -14,11 +14,10 @@ from pairbench.errors import DeclarationError
 from pairbench.execute.worker.judge.plain import output_name, refused
 from pairbench.execute.worker.trees import dtype_name, leaves, same_bits, tensors
 from pairbench.execute.worker.verify import distance as distances
-from pairbench.execute.worker.verify.distance import distance
-from pairbench.execute.worker.verify.draws import by_output, is_drawn, off_the_distribution
+from pairbench.execute.worker.verify.distance import by_output, distance, is_drawn, off_the_distribution
+from pairbench.model.case import EXACT, Tolerance
 from pairbench.model.outcome import Correctness
 from pairbench.model.plain import Value
-from pairbench.model.tolerance import EXACT, Tolerance
 
 _LARGE, _DRAWN = 1 << 22, 1 << 18
 """Elements beyond which an output is large, and elements that are drawn of it."""

@@ -6,12 +6,9 @@ from typing import Any
 
 import torch
 
-from pairbench.execute.heartbeat import Heartbeat
-from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, SaveOutputs
-from pairbench.execute.worker.calls import make_call
-from pairbench.execute.worker.devices import SEEDS, synchronize
+from pairbench.execute.protocol import CompareOutputs, Fingerprint, FingerprintOutputs, Heartbeat, SaveOutputs
+from pairbench.execute.worker.calls import SEEDS, build_inputs, make_call, synchronize
 from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.inputs import build_inputs
 from pairbench.execute.worker.trees import leaves, parts
 from pairbench.execute.worker.verify.judge import Known, judge
 from pairbench.model.operator import Operator

@@ -14,8 +14,8 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import HARNESS_LACKED
-from pairbench.execute.worker.devices import SEEDS, free_bytes, release_memory
-from pairbench.execute.worker.faults import explain, is_charged, is_out_of_memory
+from pairbench.execute.worker.calls import SEEDS, free_bytes, release_memory
+from pairbench.execute.worker.guard import explain, is_charged, is_out_of_memory
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, named_tensors, tensors, with_replaced
 from pairbench.execute.worker.verify.case import (
     ExpectedOutputs,
