@@ -9,7 +9,7 @@ from pairbench.errors import StoreError
 from pairbench.model.record import Record
 from pairbench.store.reader import RunIndex
 from pairbench.workflow.git import Repository
-from pairbench.workflow.selectors import Picked, RunSelector
+from pairbench.workflow.lookup import Picked, RunSelector
 from tests.builders import CASES, FIRST, git, make_run, run_id_of, sha, write_runs
 
 LATER = FIRST + dt.timedelta(days=400)

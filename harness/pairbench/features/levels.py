@@ -24,9 +24,8 @@ from pairbench.store.documents import write_acceptance, write_calibration
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.writer import Spool
-from pairbench.workflow.lookup import matching
+from pairbench.workflow.lookup import RunSelector, matching
 from pairbench.workflow.record import Kept, record_run, settle
-from pairbench.workflow.selectors import RunSelector
 from pairbench.workflow.setup import Request, stamp, store_of
 
 

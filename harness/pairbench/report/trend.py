@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pairbench.analyze.history.moves import Move
+from pairbench.analyze.history.moves import STATUS, Move
 from pairbench.analyze.history.points import SeriesPoint
-from pairbench.analyze.history.steps import STATUS
 from pairbench.analyze.history.trend import Level, Trend
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE

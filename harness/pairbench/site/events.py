@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
 from pairbench.analyze.compare.exact import METRICS, AcceptedLevel
 from pairbench.analyze.history.changepoint import MIN_RUNS
-from pairbench.analyze.history.moves import Move
+from pairbench.analyze.history.moves import MARGINS, STATUS, Move, Step
 from pairbench.analyze.history.points import moment_of
-from pairbench.analyze.history.steps import MARGINS, STATUS, Step
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome
 from pairbench.model.plain import Value

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
+from pairbench.analyze.history.moves import COLUMNS as COUNTED
 from pairbench.analyze.history.points import by_case, history
-from pairbench.analyze.history.steps import COLUMNS as COUNTED
 from pairbench.analyze.history.trend import Asked, Trend, make_trends
 from pairbench.config import Config
 from pairbench.errors import StoreError

@@ -27,9 +27,19 @@ from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import IndexedRun, Records, RunIndex
 from pairbench.workflow.git import Repository
-from pairbench.workflow.lookup import accepted_levels, newest_calibrations, past_floors, quiet, widest
+from pairbench.workflow.lookup import (
+    AUTO,
+    WINDOW,
+    Picked,
+    RunSelector,
+    accepted_levels,
+    newest_calibrations,
+    past_floors,
+    quiet,
+    side,
+    widest,
+)
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
-from pairbench.workflow.selectors import AUTO, WINDOW, Picked, RunSelector, side
 from pairbench.workflow.setup import store_of
 
 if TYPE_CHECKING:

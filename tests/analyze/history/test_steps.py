@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pairbench.analyze.history.moves import Step, steps_of
 from pairbench.analyze.history.points import Points
-from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import Attribution, GateOutcome
 from pairbench.model.record import CALL, LazyRecords, Record
 from tests.builders import ended, make_run

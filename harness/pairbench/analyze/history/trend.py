@@ -20,17 +20,18 @@ from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Chan
 from pairbench.analyze.history.moves import (
     Lines,
     Move,
+    Step,
     breaks_of,
     cause_of,
     lines_of,
     median_level,
     moves_of,
     shift,
+    steps_of,
     stretches_of,
     without_drift,
 )
 from pairbench.analyze.history.points import History, Points, history, in_order
-from pairbench.analyze.history.steps import Step, steps_of
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Verdict
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE

@@ -47,7 +47,7 @@ from pairbench.store.schema import UnsoundError, check_table, from_columns, to_t
 
 if TYPE_CHECKING:
     from pairbench.config import Config
-    from pairbench.workflow.selectors import Picked
+    from pairbench.workflow.lookup import Picked
 
 KEY = "pairbench"  # name of pairbench's own fields in `machine_info`, and in the document
 RUN_COLUMNS = tuple(item.name for item in fields(foreign.Origin))
@@ -388,7 +388,7 @@ def _by_place(samples: Sequence[Samples]) -> dict[tuple[Series | None, str | Non
 
 def pick_runs(config: "Config", name: str) -> "tuple[Picked, tuple[Record, ...], tuple[str, ...]]":
     """Return the runs that a text names, their records, and what could not be read."""
-    from pairbench.workflow.selectors import RunSelector
+    from pairbench.workflow.lookup import RunSelector
     from pairbench.workflow.setup import store_of
 
     selector = RunSelector.of_store(store_of(config), config.root)

@@ -62,7 +62,7 @@ class PluginSession:
                     importlib.import_module(module)
             device = loader.device  # fails before anything else where there is no such device
             if (reference := options.reference) is not None:
-                from pairbench.workflow.selectors import AUTO, RunSelector
+                from pairbench.workflow.lookup import AUTO, RunSelector
 
                 try:  # a reference that names no run is refused before an hour of measuring
                     if reference != AUTO:
