@@ -89,3 +89,20 @@ def test_ranges_of_changes_need_both_ends_and_an_axis_has_one_unit() -> None:
     assert units.between(Interval(2, 1.5, 2.5)) == "1.500x to 2.500x" and units.between(None) == ""
     assert units.between(Interval(1, 1.0, math.inf), units.change) == ""
     assert units.scale_of(12_345) == units.scale_of(999.97) == (1e3, "us")
+
+
+@pytest.mark.parametrize(
+    ("consumes", "text"),
+    [
+        (None, ""),
+        (("x",), "overwrites its input x"),
+        (("output gradient",), "overwrites the gradients of its outputs"),
+        (("output gradient", "a", "b"), "overwrites its inputs a, b and the gradients of its outputs"),
+        (
+            ("saved tensors", "a", "output gradient"),
+            "overwrites its input a, the gradients of its outputs and its saved tensors",
+        ),
+    ],
+)
+def test_what_a_call_overwrites_is_named(consumes: tuple[str, ...] | None, text: str) -> None:
+    assert units.overwrites(consumes) == text

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from pairbench.analyze.compare.exact import COUNTS, LAUNCHES
+from pairbench.model.case import OUTPUT_GRADIENTS, SAVED
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import (
@@ -364,8 +365,14 @@ def issuing(host_ns: float | None, device_ns: float | None) -> str:
     return f"{duration(host_ns, 2)} to issue {duration(device_ns, 2)} of work"
 
 
+_OF_BACKWARD = {OUTPUT_GRADIENTS: "the gradients of its outputs", SAVED: "its saved tensors"}
+
+
 def overwrites(consumes: Sequence[str] | None) -> str:
-    return f"overwrites its input{'s' if len(consumes) > 1 else ''} {', '.join(consumes)}" if consumes else ""
+    inputs = [name for name in consumes or () if name not in _OF_BACKWARD]
+    said = [f"its input{'s' if len(inputs) > 1 else ''} {', '.join(inputs)}"] if inputs else []
+    said += [words for name, words in _OF_BACKWARD.items() if name in (consumes or ())]
+    return f"overwrites {', '.join(said[:-1])}{' and ' * (len(said) > 1)}{said[-1]}" if said else ""
 
 
 def remark(record: Record) -> str:
