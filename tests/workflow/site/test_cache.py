@@ -44,8 +44,8 @@ def content(site: Path) -> dict[str, bytes]:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a store of three operators on one device model and one on another, and its site."""
     folder = tmp_path_factory.mktemp("built")
-    slower = [{"fused": 1.3} if day >= 8 else {} for day in range(12)]
-    write_runs(folder / "store", *(make_run(day, cases=(*CASES, *OTHERS), slower=slower[day]) for day in range(12)))
+    slower = [{"fused": 1.3} if day >= 4 else {} for day in range(7)]
+    write_runs(folder / "store", *(make_run(day, cases=(*CASES, *OTHERS), slower=slower[day]) for day in range(7)))
     write_runs(folder / "store", make_run(2, device_name="NVIDIA H100", cases=CASES[:1]))
     (folder / SUITE).parent.mkdir(parents=True, exist_ok=True)
     (folder / SUITE).write_text('from pairbench import Operator\nOperator("rms_norm", baseline=None)\n')
@@ -96,14 +96,14 @@ def _events(folder: Path) -> list[str]:
 
 def an_acceptance(folder: Path) -> None:
     accepted = Acceptance(
-        series=SERIES, definition_hash="d" * 16, p50_ns=131_000.0, p95_ns=None, run_id=run_id_of(9), at="2024-01-01T09:00:00+00:00",
+        series=SERIES, definition_hash="d" * 16, p50_ns=131_000.0, p95_ns=None, run_id=run_id_of(5), at="2024-01-01T09:00:00+00:00",
         reason="exact",
     )  # fmt: skip
     write_acceptance(str(folder / "store"), accepted)
 
 
 def raw_samples(folder: Path) -> None:
-    record = next(record for record in make_run(11, cases=CASES) if Series.of(record) == SERIES)
+    record = next(record for record in make_run(6, cases=CASES) if Series.of(record) == SERIES)
     device = {"device_slug": "nvidia-h200", "month": "2024-01"}
     write_run(folder / "store", run_id=record.run_id, records=(), samples=[make_samples(record)], **device)
 
@@ -193,7 +193,7 @@ def test_pages_of_operators_and_runs_that_did_not_change_are_not_made(
     monkeypatch.setattr(site_build, "run", noted(run))
     of_one_operator(folder)
     build(folder)
-    assert sorted(made) == [run_id_of(8), run_id_of(12), "softmax"], "an event began with the former"
+    assert sorted(made) == [run_id_of(4), run_id_of(12), "softmax"], "an event began with the former"
 
 
 def test_the_site_of_a_checkout_of_pairbench_is_no_part_of_its_code(
