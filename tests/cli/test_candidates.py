@@ -1,4 +1,4 @@
-"""Eighteen candidates for four problems, whose answers are known: each gets its own, whatever the others beside it do."""
+"""Twenty-three candidates for five problems, whose answers are known: each gets its own, whatever the others beside it do."""
 
 import json
 from pathlib import Path
@@ -30,6 +30,10 @@ PROBLEMS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "4_Loss": (
         {"takes": "scores, target"},
         {"body": CROSS_ENTROPY, "inputs": "[torch.randn(ROWS, 40), torch.randint(0, 40, (ROWS,))]"},
+    ),
+    "5_Conv": (
+        {"init": ", channels", "made": "self.conv = nn.Conv2d(3, channels, 3, bias=False)"},
+        {"body": "return self.conv(x)", "arguments": "[8]", "inputs": "[torch.randn(2, 3, 12, 12)]"},
     ),
 }
 DIFFERS = "differs from the baseline's"
@@ -70,6 +74,13 @@ ANSWERS: dict[str, list[tuple[str, ...]]] = {
         ("return torch.logsumexp(scores, 1).mean()", "mismatched", "in 1 of 1 elements"),
         ("raise ValueError('no kernel')", "failed", "line 11: ValueError: no kernel"),
         (CROSS_ENTROPY, "failed", "replaces torch.relu", "torch.relu = torch.sigmoid"),
+    ],
+    "5_Conv": [
+        ("return (self.conv.weight.flatten(1) @ nn.functional.unfold(x, 3)).view(len(x), -1, 10, 10)", "measured", ""),
+        ("return self.conv(x).double()", "mismatched", "float64"),
+        ("return self.conv(x).transpose(2, 3)", "mismatched", DIFFERS),
+        ("return self.conv(x)[:, :, :9]", "mismatched", "shape"),
+        ("import os; os._exit(3)", "failed", "ended its process with exit status 3"),
     ],
 }
 
