@@ -259,10 +259,11 @@ def test_workers_are_started_as_modules() -> None:
     ("modules", "heavy"),
     [
         ([""], set(OTHERS)),
+        (["cli.app"], {"numpy", "pandas", "pyarrow", "scipy", "torch"}),
         (["cli.app", "workflow.record"], {"cryptography", "dask", "distributed"}),
         ([module for module in MODULES if module.startswith("execute.parent")], {"torch", "triton", "pynvml"}),
     ],
-    ids=["the package", "the command line", "the parent of workers"],
+    ids=["the package", "a command's help", "the command line", "the parent of workers"],
 )
 def test_what_is_heavy_is_not_loaded(modules: list[str], heavy: set[str]) -> None:
     """Not by the import statements alone: modules are loaded, and what came with them is looked at."""

@@ -15,11 +15,13 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from pairbench.model.environment import withheld
 from pairbench.model.plain import Value
-from pairbench.stats import Interval
+
+if TYPE_CHECKING:
+    from pairbench.stats import Interval  # with NumPy, which a command's help does without
 
 
 def column(description: str) -> Any:
@@ -429,18 +431,18 @@ def sampled_as(record: Record, known: Container[str]) -> str:
     return STREAM.name if name == DEVICE.name and record.device_timer == "spin" and STREAM.name in known else name
 
 
-def p50_of(record: Record, latency: Latency | None = None) -> Interval | None:
+def p50_of(record: Record, latency: Latency | None = None) -> "Interval | None":
     """Return a median in ns with its 95 % interval, that of the result if no latency is named; None where there is none."""
     # The ends of the interval are NaN where they are not known.
     return interval_of(record, (latency or result_of(record)).p50)
 
 
-def p95_of(record: Record, latency: Latency | None = None) -> Interval | None:
+def p95_of(record: Record, latency: Latency | None = None) -> "Interval | None":
     """Return the 95th percentile in ns with its interval, by default of the result; None where it is not known."""
     return interval_of(record, (latency or result_of(record)).p95)
 
 
-def speedup_of(record: Record | None) -> Interval | None:
+def speedup_of(record: Record | None) -> "Interval | None":
     """Return a record's speedup with its interval: of the device's latency where that is known, else of the call's."""
     # None where it has none, and where it is withheld: see `environment.withheld`.
     if record is None or withheld(record.device_kind, record.environment):
@@ -449,14 +451,14 @@ def speedup_of(record: Record | None) -> Interval | None:
     return of_device or interval_of(record, CALL.speedup)
 
 
-def speedup_over(record: Record, other: Record | None) -> Interval | None:
+def speedup_over(record: Record, other: Record | None) -> "Interval | None":
     """Return how many times as fast a record is as another of its case, with the widest interval that both speedups allow; None where one is not known."""
     mine, theirs = speedup_of(record), speedup_of(other)
     if other is not None and other.role == "baseline":
         return mine
     if mine is None or theirs is None:
         return None
-    return Interval(mine.estimate / theirs.estimate, mine.low / theirs.high, mine.high / theirs.low)
+    return type(mine)(mine.estimate / theirs.estimate, mine.low / theirs.high, mine.high / theirs.low)
 
 
 def speedup_is_of(record: Record) -> Latency:
@@ -464,15 +466,17 @@ def speedup_is_of(record: Record) -> Latency:
     return DEVICE if record.device_kind != "cpu" and interval_of(record, DEVICE.speedup) else CALL
 
 
-def interval_of(record: Record, column: str) -> Interval | None:
+def interval_of(record: Record, column: str) -> "Interval | None":
     """Return a column's estimate and its interval, whose ends are NaN where they are unknown; None where the estimate is not positive and finite."""
+    from pairbench.stats import Interval
+
     value, low, high = _with_ends(column)(record)
     if value is None or not 0 < value < math.inf:
         return None
     return Interval(value, math.nan if low is None else low, math.nan if high is None else high)
 
 
-def interval_columns(column: str, interval: Interval) -> dict[str, float | None]:
+def interval_columns(column: str, interval: "Interval") -> dict[str, float | None]:
     """Return the columns of an estimate and of the ends of its interval, null where it has none."""
     low, high = (None if math.isnan(end) else end for end in interval[1:])
     return {column: interval.estimate, f"{column}_low": low, f"{column}_high": high}
