@@ -240,7 +240,7 @@ def test_a_small_file_has_several_readers() -> None:
 
 
 def test_workers_are_started_as_modules() -> None:
-    """Started by path, a worker would have its own folder first on sys.path, and its siblings would shadow the world."""
+    """A worker that is started by its path has its folder first on sys.path, where modules hide libraries of the same name."""
     pairs = {
         (first.value, second.value)
         for module, file in MODULES.items()

@@ -206,7 +206,7 @@ TAMPERED = [
     ("pass", "problem.Model.forward = slow", SHARED),
     ("pass", "problem.get_inputs = lambda: [torch.zeros(24, 40)]", SHARED),
 ]
-"""What a candidate does when it is loaded and when it is called, and a part of the reason for which it fails."""
+"""What a candidate does when it is loaded, what it does when it is called, and a part of the reason with which it fails."""
 
 
 def test_candidates_that_change_their_problem_fail_and_harm_no_other(corpus: Path, pairbench: Pairbench) -> None:

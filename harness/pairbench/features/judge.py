@@ -47,7 +47,7 @@ class CaseAnswer(Value):
     saved_bytes: int | None
     roofline_fraction: float | None
     sol_score: float | None
-    """SOL-ExecBench's score: 0.5 as fast as the faster of baseline and compiled, 1 at this device's roof; null where the cost is not declared."""
+    """SOL-ExecBench's score: 0.5 at the latency of the faster of baseline and compiled, 1 at this device's roof; null without a declared cost."""
 
 
 class Answer(Value):

@@ -184,7 +184,7 @@ _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 
 
 class Shown:
-    """A result that prints as its verb does."""
+    """Base class of results whose text is what the verb of the command line prints."""
 
     def _repr_html_(self) -> str:
         from pairbench.report.render import html_text

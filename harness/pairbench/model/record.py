@@ -326,7 +326,7 @@ class Series:
 
     @property
     def name(self) -> str:
-        """The series' name on the command line; the device is added where several have it."""
+        """The name of the series on the command line, which adds the device where several devices have the series."""
         return f"{self.suite}::{self.case}-{self.implementation}-{self.mode}"
 
 

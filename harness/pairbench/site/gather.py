@@ -308,8 +308,7 @@ class SiteReading:
         makings = iter(each(jobs))
         for place, contribution in enumerate(found):
             if contribution is None:
-                made = next(makings)
-                found[place] = made[2]
+                _, _, found[place], _ = made = next(makings)
                 yield made
         self.facts = self._with_all([one for one in found if one is not None])
 

@@ -1,4 +1,4 @@
-"""Reads a store: a frame or the rows of many runs, one run, one series over all runs, the list of runs, and whole stores as columns, and lists the runs of a store.
+"""Reads a store: a frame or the rows of many runs, one run, one series over all runs, the list of runs, and whole stores as columns.
 
 A file that cannot be read, or that pairbench did not write, costs only itself: `problems` names it beside the rows of the others.
 """

@@ -1,4 +1,4 @@
-"""Which runs of which store the words for one side of a comparison mean, and stored records found by names of series, with what is known of their noise."""
+"""Finds the runs that the words for one side of a comparison select, and the stored records of a series with the noise that is known of it."""
 
 import contextlib
 import datetime as dt

@@ -33,7 +33,7 @@ Fates = dict[tuple[str, str, str], str]
 
 
 class Log:
-    """What both sides' workers were asked, in order, and who was at work."""
+    """The requests to the workers of both sides, in order, and the side that was at work."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []

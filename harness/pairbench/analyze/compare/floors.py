@@ -29,7 +29,7 @@ _NORMAL = 1.959963984540054
 
 
 class Past(NamedTuple):
-    """A run's latencies of one series, and the facts that the next run must share to differ by noise alone."""
+    """The latencies of one series in one run, and the facts that are equal in two runs whose latencies differ by noise alone."""
 
     p50_ns: float | None
     p95_ns: float | None

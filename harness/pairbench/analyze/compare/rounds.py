@@ -117,7 +117,7 @@ def mean_log(metric: str, records: Sequence[Record]) -> float:
 
 
 def latency_of_runs(records: Iterable[Record], metric: str) -> float:
-    """Return the latency of some runs in ns, as it is shown: the median of the runs' own; NaN where none has one."""
+    """Return the latency in ns that is shown for several runs: the median of the latencies of the single runs; NaN where no run has a latency."""
     values = [value for record in records if (value := latency_of_run(record, metric)) is not None]
     return statistics.median(values) if values else math.nan
 

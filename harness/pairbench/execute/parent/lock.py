@@ -1,4 +1,4 @@
-"""What else a host is at: a lock for one run on a device at a time, which all of a user's processes see and no crash leaves behind, and the processors that others keep busy.
+"""A lock that lets one run use a device at a time, which all of a user's processes see and no crash leaves behind; and the number of processors that other work keeps busy.
 
 The locks are files in a folder of the user's that nobody else writes to. Where several users share a machine, an administrator makes
 one folder for all, such as `install -d -m 1777 /run/lock/pairbench`, and everybody sets `PAIRBENCH_LOCKS` to it.

@@ -388,7 +388,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """A worker that is replaced by a fresh one whenever it has ended."""
+    """Holds one worker process, and starts a new process whenever the last one has ended."""
 
     judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
 

@@ -261,7 +261,10 @@ class DeviceSession:
                 self.hold(state)
 
         profilers = [Workers(self._context, self._device) for _ in range(count_workers(self._device, len(states)))]
-        step = lambda state, workers, _: profile_case(state, workers)  # noqa: E731
+
+        def step(state: CaseState, workers: Workers, _: Enough | None) -> None:
+            profile_case(state, workers)
+
         take = functools.partial(next, iter(states), None)
         self._side_by_side("profile", profilers, step, _unprofiled, lambda state: state.profiles.clear(), take, done)
 

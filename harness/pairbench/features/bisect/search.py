@@ -206,7 +206,7 @@ class _Search:
         return None
 
     def _last_step(self, best: Candidate, verdict: Verdict, latency: Latency) -> tuple[Comparison, bool]:
-        """Return `ab` of a candidate and its parent, and whether it shows the change of the ends; its rounds are evidence."""
+        """Compare a candidate with its parent by `ab`, whose rounds count as evidence; return the comparison, and whether it shows the change between the ends."""
         parent = best.first - 1
         self._notify_last(parent, best.last)
         for rounds in (self.settings.rounds, _MORE * self.settings.rounds):

@@ -24,7 +24,7 @@ _LONG_NS = 1e6
 _PAIRS_AT_ONCE = 3
 """Pairs of calls made at once after a slow call on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, 5e3
-"""Factor, and ns, by which a call that is not short has to be slower on new values than on known ones."""
+"""How much slower a call that is not short has to be on new values than on known values to be suspected: a factor, and a time in ns."""
 
 
 class _Short(NamedTuple):

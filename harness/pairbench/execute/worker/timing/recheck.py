@@ -331,7 +331,7 @@ def _contradicted(timed: Timed, again: Again, right: Right) -> str | None:
 
 
 def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry | None], *, thorough: bool) -> Iterator[Ended]:
-    """Yield the ends of entries whose captured calls, replayed on values that no capture has seen, give wrong outputs; entries that ended are left out.
+    """Yield an `Ended` for each entry whose captured calls give wrong outputs when replayed on values that no capture has seen; entries in `ended` are left out.
 
     In the process that timed them, the baseline's replay is copied first, and is itself judged only where no other agrees with it.
     """
