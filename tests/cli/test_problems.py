@@ -168,6 +168,8 @@ def test_an_implementation_that_is_never_right_has_its_shares_too(corpus: Path) 
     (row,) = fast_p(wrong, {"p.py"})
     assert (row["implementation"], row["cases"], row["fast_0"], row["fast_1"]) == ("fused", 2, 0, 0)
     assert fast_p(wrong, {"other.py"}) == []
+    (row,) = fast_p([ended(one, "skipped") for one in wrong], {"p.py"})
+    assert (row["cases"], row["fast_0"], row["fast_2"]) == (2, 0, 0), "a baseline of wrong variants is not timed"
 
 
 def test_a_candidate_for_a_problem_that_cannot_be_judged_is_refused(corpus: Path, pairbench: Pairbench) -> None:

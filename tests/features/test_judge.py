@@ -1,13 +1,19 @@
 """The answer on one candidate, from made-up records, and the command on problems and on a suite's variants."""
 
 import json
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pairbench.features.judge import Answer, answer_of
+from pairbench.model.outcome import NOTHING_RIGHT
 from pairbench.model.record import Record
 from tests.builders import CASES, described, ended, make_run
 from tests.commands import call, environment_of
@@ -67,6 +73,15 @@ def test_one_case_decides(name: str, place: int, status: str, verdict: str, code
     assert found.cases[1 - place].code == "right"
 
 
+def test_a_wrong_candidate_is_no_fault_of_the_problem_whose_baseline_is_then_not_timed() -> None:
+    records = [ended(one, "mismatched") if one.implementation == "fused" else one for one in make_run(1)]
+    records = [
+        replace(ended(one, "skipped"), reason=NOTHING_RIGHT) if one.role == "baseline" else one for one in records
+    ]
+    found = answer(records)
+    assert (found.verdict, found.exit_code, {case.code for case in found.cases}) == ("wrong", 1, {"mismatched"})
+
+
 def test_other_implementations_are_told_by_the_ratio_of_the_speedups() -> None:
     records = timed({"compiled": 0.25, "fused": 0.5})
     case = answer(records).cases[0]
@@ -95,15 +110,22 @@ def test_the_score_is_half_at_the_usual_time_and_one_at_the_roof(
     assert found == (score if score is None else pytest.approx(score, abs=0.01))
 
 
-def test_a_variant_of_a_suite_is_judged_and_what_is_no_variant_is_named(tmp_path: Path) -> None:
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Write a suite, and return the environment for a command beside it."""
     (tmp_path / "pyproject.toml").write_text("[tool.pairbench]\ncase_seconds = 0.02\nmin_samples = 20\nrounds = 1\n")
     (tmp_path / "ops.py").write_text(
         "import torch\nfrom pairbench import Operator, grid\n\n"
         "op = Operator('op', baseline=lambda x: x * 2, variants={'sum': lambda x: x + x, 'wrong': lambda x: x + 2},\n"
         "    inputs=lambda make, n: {'x': make.normal(n)}, cases=grid(n=[64]))\n"
     )
-    environment = environment_of(tmp_path / "tmp", PAIRBENCH_WORKERS="fork")
     (tmp_path / "tmp").mkdir()
+    return environment_of(tmp_path / "tmp", PAIRBENCH_WORKERS="fork")
+
+
+def test_a_variant_of_a_suite_is_judged_and_what_is_no_variant_is_named(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     right = call(tmp_path, environment, "judge", "ops.py", "sum", "--device", "cpu", "--format", "json")
     document = json.loads(right.stdout)
     assert right.returncode == 0 and document["schema"] == "pairbench-judge/1", right.stderr
@@ -121,3 +143,52 @@ def test_a_variant_of_a_suite_is_judged_and_what_is_no_variant_is_named(tmp_path
     broken = call(tmp_path, environment, "judge", "broken.py", "sum", "--device", "cpu", "--format", "json")
     assert broken.returncode == 2 and "broken.py, line 2: ZeroDivisionError" in json.loads(broken.stdout)["error"]
     assert not (tmp_path / "results").exists(), "nothing is stored"
+
+
+def test_a_server_judges_one_request_after_the_other(tmp_path: Path, environment: dict[str, str]) -> None:
+    path, command = tmp_path / "judge.sock", [sys.executable, "-m", "pairbench", "judge", "--device", "cpu"]
+
+    def asked(request: object) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(path))
+            line.sendall(json.dumps(request).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(line.makefile().read())
+            return answer
+
+    left_over = socket.socket(socket.AF_UNIX)
+    left_over.bind(str(path))
+    left_over.close()
+    with subprocess.Popen(
+        [*command, "--serve", f"unix:{path}"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None and "judging at unix:" in server.stderr.readline()
+        try:
+            assert path.stat().st_mode & 0o077 == 0, "nobody else may connect"
+            assert asked({"problem": "ops.py", "candidate": "sum"})["cases"][0]["code"] == "right"
+            assert asked({"problem": "ops.py", "candidate": "wrong"})["verdict"] == "wrong"
+            none = asked({"problem": "none.py", "candidate": "sum"})
+            assert none["exit_code"] == 2 and "none.py" in none["error"]
+            assert "expected {" in asked({"problem": "ops.py"})["error"]
+            second = call(tmp_path, environment, "judge", "--serve", f"unix:{path}", "--device", "cpu")
+            assert second.returncode == 2 and "another process listens there" in second.stderr
+        finally:
+            server.send_signal(signal.SIGINT)
+            assert server.wait(60) == 130
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ops.py"], "judge takes a PROBLEM and a CANDIDATE, or --serve unix:PATH"),
+        (["ops.py", "sum", "--serve", "unix:s"], "judge takes a PROBLEM and a CANDIDATE, or --serve unix:PATH"),
+        (["--serve", "8080"], "--serve '8080' is unknown, expected unix:PATH"),
+        (["--serve", "unix:nowhere/s"], "--serve 'unix:nowhere/s' cannot be had: No such file or directory"),
+        (["--serve", "unix:ops.py"], "--serve 'unix:ops.py' cannot be had: Address already in use"),
+    ],
+)
+def test_where_a_server_cannot_listen(
+    tmp_path: Path, environment: dict[str, str], arguments: list[str], words: str
+) -> None:
+    done = call(tmp_path, environment, "judge", *arguments)
+    assert done.returncode == 2 and words in done.stderr

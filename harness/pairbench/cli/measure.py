@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pairbench.cli.options import Given, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark, report_problems
-from pairbench.errors import PairbenchError, SelectionError, SuiteError, UsageError
+from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
 from pairbench.plan import taken
 from pairbench.workflow.progress import StatusListener
@@ -282,7 +282,7 @@ def _show_run(
 
 
 @verb(
-    "problem candidate catalogue device tier mode rounds tf32 timeout budget isolated output",
+    "problem candidate catalogue device tier mode rounds tf32 timeout budget isolated serve output",
     settings={"tier": ["smoke"]},
     problem=argument("A problem of another corpus, or file::operator of a suite."),
     candidate=argument("A candidate's file, or the name of a variant of the operator."),
@@ -290,40 +290,33 @@ def _show_run(
     isolated=option(
         "Keep the candidate from the network, and from all files but those of this command, as far as the kernel can."
     ),
+    serve=option("Judge for programs that connect to a socket, until Ctrl-C.", metavar="unix:PATH"),
 )
-def judge(given: Given, problem: str, candidate: str, isolated: bool = False) -> int:
+def judge(
+    given: Given, problem: str = "", candidate: str = "", isolated: bool = False, serve: str | None = None
+) -> int | None:
     """Judge one candidate for one problem. Whether it is right, how fast it is, and what it costs, with a verdict in one word.
 
-    Nothing is stored. The JSON document is for programs that write kernels: its form has a version, see docs/problems.md.
+    Nothing is stored. The JSON document is for programs that write kernels: its form has a version, see docs/problems.md. With --serve
+    the problem and the candidate come over the socket, again and again, and no process has to load torch anew.
 
     Example: pairbench judge KernelBench/level1/19_ReLU.py my_relu.py --format json
     """
     from pairbench.execute.isolation import FILES, NETWORK, can_be_kept_from
-    from pairbench.features.judge import answer_of, candidate_of
+    from pairbench.features import judge as feature
     from pairbench.report.render import to_json
-    from pairbench.workflow.devices import one_device
 
-    is_file, against = Path(candidate).is_file(), str(Path(candidate).resolve())
-    kept_from = can_be_kept_from() if isolated else ()
-    if missing := {NETWORK, FILES}.difference(kept_from) if isolated else ():
+    if bool(serve) == bool(candidate) or bool(serve) == bool(problem):
+        raise UsageError("judge takes a PROBLEM and a CANDIDATE, or --serve unix:PATH")
+    if missing := {NETWORK, FILES}.difference(can_be_kept_from()) if isolated else ():
         remark(f"--isolated: this kernel cannot keep a candidate from {missing.pop()}; the JSON document says so, too")
-    with held_folder() as folder:
-        settings = replace(given.config.settings, against=against if is_file else "", isolated=isolated)
-        config = replace(given.config, store=str(folder), settings=settings)
-        with open_request(config, [problem], given.device, meanwhile=_MEANWHILE) as request:
-            from pairbench.workflow.record import record_run
-
-            if broken := request.chosen.survey.broken:
-                raise SuiteError("; ".join(suite.reason for suite in broken))
-            operators = request.chosen.operators()
-            name = candidate_of(operators, candidate, is_file=is_file)
-            one_device(given.device, request.devices)
-            done = record_run(request)
-    if done.error is not None:
-        raise done.error
-    found = replace(answer_of(operators[0], name, done.records), kept_from=kept_from)
+    config = replace(given.config, settings=replace(given.config.settings, isolated=isolated))
+    if serve:
+        feature.serve(config, given.device, serve, remark)
+        return None
+    found = feature.judge(config, given.device, problem, candidate, meanwhile=_MEANWHILE)
     put(to_json(found) if given.output == "json" else "\n".join(found.lines()), nl=given.output != "json")
-    return 130 if done.interrupted else found.exit_code
+    return found.exit_code
 
 
 @verb(

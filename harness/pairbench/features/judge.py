@@ -1,14 +1,29 @@
 """One candidate for one problem, one answer: right or wrong, how fast, and at what cost; for people and for programs that write kernels."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pairbench.errors import UsageError
-from pairbench.model.outcome import Status
+from pairbench.config import Config
+from pairbench.errors import InterruptedRunError, PairbenchError, SuiteError, UsageError
+from pairbench.execute.isolation import can_be_kept_from
+from pairbench.model.outcome import NOTHING_RIGHT, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record, p50_of, result_of, speedup_over
+from pairbench.own_folders import held_folder
+from pairbench.report.render import to_json
 from pairbench.report.units import ratio, ratio_range
 from pairbench.stats import Interval
+from pairbench.workflow.setup import open_request
+
+if TYPE_CHECKING:  # these load what runs workers
+    from pairbench.execute.parent.launch import Launchers
 
 _VERDICTS = {  # each with its sentence and the exit code of the command
     "faster": ("right, and faster than the baseline in every case", 0),
@@ -80,6 +95,108 @@ class Answer(Value):
         return lines
 
 
+def judge(
+    config: Config,
+    device: str,
+    problem: str,
+    candidate: str,
+    *,
+    meanwhile: Iterable[str] = (),
+    launchers: "Launchers | None" = None,
+) -> Answer:
+    """Judge one candidate. `meanwhile` and `launchers` are those of `open_request`.
+
+    Raises:
+        PairbenchError: if the problem or the candidate cannot be taken.
+        InterruptedRunError: on Ctrl-C.
+    """
+    from pairbench.workflow.devices import one_device
+
+    is_file, against = Path(candidate).is_file(), str(Path(candidate).resolve())
+    with held_folder() as folder:
+        settings = replace(config.settings, against=against if is_file else "")
+        config = replace(config, store=str(folder), settings=settings)
+        with open_request(config, [problem], device, meanwhile=meanwhile, launchers=launchers) as request:
+            from pairbench.workflow.record import record_run
+
+            if broken := request.chosen.survey.broken:
+                raise SuiteError("; ".join(suite.reason for suite in broken))
+            operators = request.chosen.operators()
+            name = candidate_of(operators, candidate, is_file=is_file)
+            one_device(device, request.devices)
+            done = record_run(request)
+    if done.error is not None:
+        raise done.error
+    if done.interrupted:
+        raise InterruptedRunError
+    kept_from = can_be_kept_from() if settings.isolated else ()
+    return replace(answer_of(operators[0], name, done.records), kept_from=kept_from)
+
+
+_LONGEST = 1 << 16  # bytes of a request
+_PATIENCE_S = 10.0  # for a client to send its request, as others wait
+
+
+def serve(config: Config, device: str, address: str, notify: Callable[[str], None]) -> None:
+    """Judge candidates until Ctrl-C, one at a time, for programs that connect to a Unix socket; processes that have torch loaded wait between them.
+
+    A connection is one request: a line of JSON with `problem` and `candidate`, answered by the JSON document of an `Answer`, or
+    of `error` and `exit_code`.
+    """
+    from pairbench.execute.parent.launch import open_launchers
+
+    with _listen(address) as listener, open_launchers(os.environ) as launchers:
+        notify(f"judging at {address} (Ctrl-C ends it)")
+        while True:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):  # the client has hung up
+                connection.settimeout(_PATIENCE_S)
+                with connection.makefile("rb") as lines:
+                    line = lines.readline(_LONGEST)
+                if not line:  # whoever asks only whether somebody listens
+                    continue
+                try:
+                    problem, candidate = _request_in(line)
+                    document = to_json(judge(config, device, problem, candidate, launchers=launchers))
+                except PairbenchError as error:
+                    notify(str(error))
+                    document = json.dumps({"error": str(error), "exit_code": error.exit_code}, ensure_ascii=False)
+                connection.sendall(document.encode())
+
+
+def _request_in(line: bytes) -> tuple[str, str]:
+    with contextlib.suppress(ValueError):
+        match json.loads(line):
+            case {"problem": str(problem), "candidate": str(candidate), **others} if not others:
+                return problem, candidate
+    expected = '{"problem": PATH, "candidate": PATH_OR_VARIANT} in one line'
+    raise UsageError(f"the request {line[:200].decode(errors='replace')!r} is unknown, expected {expected}")
+
+
+@contextlib.contextmanager
+def _listen(address: str) -> Iterator[socket.socket]:
+    """Give a listening Unix socket that only this user can connect to; its file is removed in the end."""
+    kind, _, path = address.partition(":")
+    if kind != "unix" or not path:
+        raise UsageError(f"--serve {address!r} is unknown, expected unix:PATH, such as unix:/tmp/judge.sock")
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as ends:
+        try:
+            if Path(path).is_socket():
+                with socket.socket(socket.AF_UNIX) as other, contextlib.suppress(ConnectionRefusedError):
+                    other.connect(path)
+                    raise UsageError(f"--serve {address!r}: another process listens there")
+                Path(path).unlink()  # left by a process that was killed
+            before = os.umask(0o177)
+            ends.callback(os.umask, before)
+            listener.bind(path)
+        except OSError as error:
+            raise UsageError(f"--serve {address!r} cannot be had: {error.strerror or error}") from error
+        ends.close()
+        ends.callback(Path(path).unlink, missing_ok=True)
+        listener.listen()
+        yield listener
+
+
 def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is_file: bool) -> str:
     """Return the name of the variant that is to be judged; that of a file is the last."""
     if len(operators) != 1:
@@ -122,7 +239,7 @@ _COPIED = (
 
 def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:
     baseline, p50 = beside[BASELINE], p50_of(record)
-    refused = baseline.status != Status.MEASURED
+    refused = baseline.status != Status.MEASURED and baseline.reason != NOTHING_RIGHT
     others = {known.estimate: one for one in beside.values() if one is not record and (known := p50_of(one))}
     best = others[min(others)] if others else None
     return CaseAnswer(

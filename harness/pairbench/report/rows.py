@@ -310,7 +310,7 @@ def fast_p(records: Iterable[Record], suites: Collection[str]) -> list[dict[str,
             found[where, record.implementation].update(right)
     rows: list[dict[str, object]] = []
     for (where, name), over in itertools.product(sorted(found), (BASELINE, "compiled")):
-        if name not in (BASELINE, over) and (beside := found.get((where, over))):
+        if name not in (BASELINE, over) and (beside := found.get((where, over))) is not None:
             own, total = found[where, name], len(cases[where])
             speedups = [speedup_over(own[case], beside[case]) for case in own.keys() & beside.keys()]
             known = [one.estimate for one in speedups if one is not None]

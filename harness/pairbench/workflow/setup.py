@@ -127,6 +127,7 @@ def shown(file: Path, config: Config) -> str:
 if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
     import datetime as dt
 
+    from pairbench.execute.parent.launch import Launchers
     from pairbench.execute.parent.pool import WorkerContext
     from pairbench.execute.parent.scout import Survey
     from pairbench.model.plan import OperatorDescription
@@ -146,9 +147,15 @@ def configure(output: str = "table", **options: Any) -> Config:
 
 @contextlib.contextmanager
 def open_context(
-    config: Config, suites: Iterable[Path] = (), *, describes: bool = False, quick: bool = False, signals: bool = True
+    config: Config,
+    suites: Iterable[Path] = (),
+    *,
+    describes: bool = False,
+    quick: bool = False,
+    signals: bool = True,
+    launchers: "Launchers | None" = None,
 ) -> "Iterator[WorkerContext]":
-    """Give a context with launchers and a cache folder that is removed in the end, so that first calls are first calls."""
+    """Give a context with launchers, new ones unless some are given, and a cache folder that is removed in the end, so that first calls are first calls."""
     # `suites` are loaded later: where they name torch's compiler, all workers load it. Workers that only describe suites need less. A
     # `quick` context is for `try`: its compiled code stays for the next time, and threads of forked workers wait as an interpreter's do.
     # With `signals`, commands end in order on Ctrl-C, SIGTERM and SIGHUP.
@@ -163,13 +170,14 @@ def open_context(
         if not describes and ("compile" in settings.modes or names_compiler(suites, config.root)):
             needed = Preload.COMPILER
         sweep_folders()
-        with open_launchers(yielding=not quick) as launchers, held_folder() as own:
+        opened = contextlib.nullcontext(launchers) if launchers else open_launchers(yielding=not quick)
+        with opened as workers, held_folder() as own:
             context = WorkerContext(
                 settings=settings,
                 cache=(kept_compilations() if quick else None) or own,
                 interrupted=interrupted,
                 memory_bytes=available_memory(settings.memory_fraction),
-                launchers=launchers,
+                launchers=workers,
                 bytecode=None if settings.isolated else kept_bytecode(),
             )
             prepare(context, needed)
@@ -232,13 +240,14 @@ def open_request(
     implementations: Iterable[str] = (),
     *,
     meanwhile: Iterable[str] = (),
+    launchers: "Launchers | None" = None,
 ) -> "Iterator[Request]":
-    """Load the selected suites and pick the devices; modules in `meanwhile` are imported while workers load torch."""
+    """Load the selected suites and pick the devices; modules in `meanwhile` are imported while workers load torch. `launchers` as in `open_context`."""
     from pairbench.workflow.progress import open_progress
 
     asked = ask(config, select)
     refuse_syntax_errors(asked.files)
-    with open_context(config, asked.files) as context, open_progress() as progress:
+    with open_context(config, asked.files, launchers=launchers) as context, open_progress() as progress:
         for module in meanwhile:
             import_module(module)
         chosen = load(context, asked, implementations)

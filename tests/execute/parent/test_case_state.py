@@ -1,11 +1,12 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.protocol import Ended, TimeCase, VerifyCase
-from pairbench.model.outcome import ImpostorResult, Status, Verification
-from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.outcome import NOTHING_RIGHT, ImpostorResult, Status, Verification
+from pairbench.model.plan import LIBRARY, Entry, PlannedCase
 from tests.execute.made import about, entry, planned, timed_round
 
 BASELINE, A, B = map(entry, ("baseline", "a", "b"))
@@ -88,6 +89,26 @@ def test_a_baseline_is_not_timed_where_no_variant_is_right(ends: dict[Entry, Sta
     assert state.timed() == timed
     baseline = state.outcome(BASELINE)
     assert timed or (baseline.status is Status.SKIPPED and "none of its variants" in str(baseline.reason))
+
+
+@pytest.mark.parametrize(
+    ("ends", "timed"),
+    [
+        pytest.param({A: Status.MISMATCHED}, (), id="candidate wrong"),
+        pytest.param({A: Status.SKIPPED}, (BASELINE, B), id="candidate skipped"),
+        pytest.param({B: Status.MISMATCHED}, (BASELINE, A), id="library wrong"),
+    ],
+)
+def test_library_variants_are_there_for_the_candidates(ends: dict[Entry, Status], timed: tuple[Entry, ...]) -> None:
+    case = planned()
+    kinds = tuple(replace(one, kind=LIBRARY * (one.name == "b")) for one in case.operator.implementations)
+    case = replace(case, operator=replace(case.operator, implementations=kinds))
+    state = state_of(case, *(one for one in (BASELINE, A, B) if one not in ends))
+    for one, status in ends.items():
+        state.end(one, status, "why")
+    state.leave_out_baselines(alternatives=True)
+    assert state.timed() == timed
+    assert all(state.outcome(one).reason == NOTHING_RIGHT for one in (BASELINE, B) if not timed)
 
 
 @pytest.mark.parametrize(

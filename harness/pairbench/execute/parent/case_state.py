@@ -28,7 +28,7 @@ from pairbench.model.outcome import (
     TimedRound,
     Verification,
 )
-from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.plan import LIBRARY, Entry, PlannedCase
 from pairbench.stats import quick
 
 
@@ -69,14 +69,18 @@ class CaseState:
         for entry, reason in self.planned.untimed.items():
             self.end(entry, Status.SKIPPED, reason)
 
-    def leave_out_baselines(self) -> None:
-        """End the baselines that nothing is to be compared with, for all their variants are wrong."""
+    def leave_out_baselines(self, *, alternatives: bool = False) -> None:
+        """End the baselines that nothing is to be compared with, for all their variants are wrong; with `alternatives`, all but library variants, which end, too."""
+        kinds = {one.name: one.kind for one in self.planned.operator.implementations}
         for baseline in self.timed():
             variants = [entry for entry in self.planned.entries if entry.mode == baseline.mode and entry != baseline]
-            wrong = [entry for entry in variants if entry in self.ended and self.ended[entry][0].bad]
+            others = [one for one in variants if alternatives and kinds.get(one.implementation) == LIBRARY]
+            judged = {*variants}.difference(others)
+            wrong = [entry for entry in judged if entry in self.ended and self.ended[entry][0].bad]
             # That a baseline no longer works as a graph is a regression, so there it is measured all the same.
-            if baseline.role == "baseline" and baseline.mode != "graph" and wrong and not {*variants} & {*self.timed()}:
-                self.end(baseline, Status.SKIPPED, NOTHING_RIGHT)
+            if baseline.role == "baseline" and baseline.mode != "graph" and wrong and not judged & {*self.timed()}:
+                for entry in (baseline, *others):
+                    self.end(entry, Status.SKIPPED, NOTHING_RIGHT)
 
     def take(self, result: object, job: CaseJob, log_line: Callable[[str], str | None]) -> None:
         match result:

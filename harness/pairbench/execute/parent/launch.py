@@ -24,11 +24,12 @@ _LATE = frozenset(
     {
         *("CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TRITON_CACHE_DIR", "TRITON_INTERPRET"),
         *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"),
+        *("HOME", "PAIRBENCH_ISOLATED", "PYTHONPYCACHEPREFIX", "TMPDIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"),
     }
 )
-"""Variables that nothing reads before a worker is at work; the driver reads the first when a GPU is used first, and a
-server never does, and a worker that interprets kernels imports Triton anew. All others decide which server serves, so
-that none can be forgotten."""
+"""Variables that nothing reads before a worker is at work, or that a forked worker reads again; the driver reads the first when
+a GPU is used first, and a server never does, and a worker that interprets kernels imports Triton anew. All others decide
+which server serves, so that none can be forgotten."""
 _IDLE = {"OMP_WAIT_POLICY": "PASSIVE"}
 """A server's own defaults: interpreters that load torch beside its workers take the cores that their threads wait for, and spinning threads take ten times as long."""
 _END_S = 1.0

@@ -219,7 +219,7 @@ class DeviceSession:
     def time(self, rounds: int, ahead: RoundWorkers, among: Iterable[CaseState] | None = None) -> None:
         """Time all verified cases, or those given, each round in a fresh worker and in another order of cases."""
         for state in self.timed(among):
-            state.leave_out_baselines()
+            state.leave_out_baselines(alternatives=bool(self._context.settings.against))
             self._report(state, state.ended)
         for index in range(rounds):
             states = self.timed(among)

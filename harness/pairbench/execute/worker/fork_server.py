@@ -10,6 +10,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from unittest import mock
@@ -155,6 +156,8 @@ def _settled(request: ForkRequest) -> ForkRequest:
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.folder)
+    tempfile.tempdir = None  # read again from this environment
+    sys.pycache_prefix = request.environment.get("PYTHONPYCACHEPREFIX")
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # as in a new interpreter; Python's own generator does so by itself
     return request
