@@ -17,6 +17,7 @@ from pairbench.model.outcome import NOTHING_RIGHT
 from pairbench.model.record import Record
 from tests.builders import CASES, described, ended, make_run
 from tests.commands import call, environment_of
+from tests.docs.pages import blocks_of
 
 NAMES = ("baseline", "compiled", "fused")
 
@@ -147,13 +148,12 @@ def test_a_variant_of_a_suite_is_judged_and_what_is_no_variant_is_named(
 
 def test_a_server_judges_one_request_after_the_other(tmp_path: Path, environment: dict[str, str]) -> None:
     path, command = tmp_path / "judge.sock", [sys.executable, "-m", "pairbench", "judge", "--device", "cpu"]
+    (client,) = (block.text for block in blocks_of("docs/problems.md") if block.title == "ask.py")
 
-    def asked(request: object) -> dict[str, Any]:
-        with socket.socket(socket.AF_UNIX) as line:
-            line.connect(str(path))
-            line.sendall(json.dumps(request).encode() + b"\n")
-            answer: dict[str, Any] = json.loads(line.makefile().read())
-            return answer
+    def asked(*words: str) -> dict[str, Any]:
+        client_of = [sys.executable, "-c", client, *words]
+        answer: dict[str, Any] = json.loads(subprocess.check_output(client_of, cwd=tmp_path))
+        return answer
 
     left_over = socket.socket(socket.AF_UNIX)
     left_over.bind(str(path))
@@ -164,11 +164,14 @@ def test_a_server_judges_one_request_after_the_other(tmp_path: Path, environment
         assert server.stderr is not None and "judging at unix:" in server.stderr.readline()
         try:
             assert path.stat().st_mode & 0o077 == 0, "nobody else may connect"
-            assert asked({"problem": "ops.py", "candidate": "sum"})["cases"][0]["code"] == "right"
-            assert asked({"problem": "ops.py", "candidate": "wrong"})["verdict"] == "wrong"
-            none = asked({"problem": "none.py", "candidate": "sum"})
+            assert asked("ops.py", "sum")["cases"][0]["code"] == "right"
+            assert asked("ops.py", "wrong")["verdict"] == "wrong"
+            none = asked("none.py", "sum")
             assert none["exit_code"] == 2 and "none.py" in none["error"]
-            assert "expected {" in asked({"problem": "ops.py"})["error"]
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(str(path))
+                line.sendall(b'{"problem": "ops.py"}\n')
+                assert "expected {" in json.loads(line.makefile().read())["error"]
             second = call(tmp_path, environment, "judge", "--serve", f"unix:{path}", "--device", "cpu")
             assert second.returncode == 2 and "another process listens there" in second.stderr
         finally:

@@ -293,12 +293,16 @@ def _show_run(
     serve=option("Judge for programs that connect to a socket, until Ctrl-C.", metavar="unix:PATH"),
 )
 def judge(
-    given: Given, problem: str = "", candidate: str = "", isolated: bool = False, serve: str | None = None
+    given: Given,
+    problem: str | None = None,
+    candidate: str | None = None,
+    isolated: bool = False,
+    serve: str | None = None,
 ) -> int | None:
     """Judge one candidate for one problem. Whether it is right, how fast it is, and what it costs, with a verdict in one word.
 
-    Nothing is stored. The JSON document is for programs that write kernels: its form has a version, see docs/problems.md. With --serve
-    the problem and the candidate come over the socket, again and again, and no process has to load torch anew.
+    Nothing is stored. The JSON document is for programs that write kernels: its form has a version, see docs/problems.md. With --serve,
+    requests with a problem and a candidate come over a Unix socket, and torch stays loaded between them.
 
     Example: pairbench judge KernelBench/level1/19_ReLU.py my_relu.py --format json
     """
@@ -306,14 +310,14 @@ def judge(
     from pairbench.features import judge as feature
     from pairbench.report.render import to_json
 
-    if bool(serve) == bool(candidate) or bool(serve) == bool(problem):
-        raise UsageError("judge takes a PROBLEM and a CANDIDATE, or --serve unix:PATH")
     if missing := {NETWORK, FILES}.difference(can_be_kept_from()) if isolated else ():
         remark(f"--isolated: this kernel cannot keep a candidate from {missing.pop()}; the JSON document says so, too")
     config = replace(given.config, settings=replace(given.config.settings, isolated=isolated))
-    if serve:
+    if serve and not problem:
         feature.serve(config, given.device, serve, remark)
         return None
+    if serve or not problem or not candidate:
+        raise UsageError("judge takes a PROBLEM and a CANDIDATE, or --serve unix:PATH")
     found = feature.judge(config, given.device, problem, candidate, meanwhile=_MEANWHILE)
     put(to_json(found) if given.output == "json" else "\n".join(found.lines()), nl=given.output != "json")
     return found.exit_code
