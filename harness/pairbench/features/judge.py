@@ -149,11 +149,8 @@ def serve(config: Config, device: str, address: str, notify: Callable[[str], Non
         notify(f"judging at {address} (Ctrl-C ends it)")
         while True:
             connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):  # the client has hung up
-                connection.settimeout(_PATIENCE_S)
-                with connection.makefile("rb") as lines:
-                    line = lines.readline(_LONGEST)
-                if not line:  # whoever asks only whether somebody listens
+            with connection:
+                if not (line := _line_from(connection)):
                     continue
                 try:
                     problem, candidate = _request_in(line)
@@ -161,7 +158,16 @@ def serve(config: Config, device: str, address: str, notify: Callable[[str], Non
                 except PairbenchError as error:
                     notify(str(error))
                     document = json.dumps({"error": str(error), "exit_code": error.exit_code}, ensure_ascii=False)
-                connection.sendall(document.encode())
+                with contextlib.suppress(OSError):
+                    connection.sendall(document.encode())
+
+
+def _line_from(connection: socket.socket) -> bytes:
+    """Return a client's line; an empty one where it hangs up, or only tries whether somebody listens."""
+    connection.settimeout(_PATIENCE_S)
+    with contextlib.suppress(OSError), connection.makefile("rb") as lines:
+        return lines.readline(_LONGEST)
+    return b""
 
 
 def _request_in(line: bytes) -> tuple[str, str]:
@@ -179,22 +185,22 @@ def _listen(address: str) -> Iterator[socket.socket]:
     kind, _, path = address.partition(":")
     if kind != "unix" or not path:
         raise UsageError(f"--serve {address!r} is unknown, expected unix:PATH, such as unix:/tmp/judge.sock")
-    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as ends:
+    with socket.socket(socket.AF_UNIX) as listener:
         try:
             if Path(path).is_socket():
                 with socket.socket(socket.AF_UNIX) as other, contextlib.suppress(ConnectionRefusedError):
                     other.connect(path)
                     raise UsageError(f"--serve {address!r}: another process listens there")
                 Path(path).unlink()  # left by a process that was killed
-            before = os.umask(0o177)
-            ends.callback(os.umask, before)
             listener.bind(path)
+            Path(path).chmod(0o600)  # before anybody can connect
+            listener.listen()
         except OSError as error:
             raise UsageError(f"--serve {address!r} cannot be had: {error.strerror or error}") from error
-        ends.close()
-        ends.callback(Path(path).unlink, missing_ok=True)
-        listener.listen()
-        yield listener
+        try:
+            yield listener
+        finally:
+            Path(path).unlink(missing_ok=True)
 
 
 def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is_file: bool) -> str:
