@@ -9,6 +9,7 @@ from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record, p50_of, result_of, speedup_over
 from pairbench.report.units import ratio, ratio_range
 from pairbench.stats import Interval
+from pairbench.suite.modules import PROBLEM
 
 _VERDICTS = {  # each with its sentence and the exit code of the command
     "faster": ("right, and faster than the baseline in every case", 0),
@@ -86,6 +87,9 @@ def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is
         expected = "expected one: a problem's file, or file::operator"
         raise UsageError(f"PROBLEM selects {len(operators)} operators, {expected}")
     names = [one.name for one in operators[0].implementations if one.name != BASELINE]
+    if is_file and not operators[0].source.startswith(PROBLEM):
+        expected = f"expected a problem of another corpus as PROBLEM, or one of {', '.join(names)} as CANDIDATE"
+        raise UsageError(f"CANDIDATE is a file, and {operators[0].name!r} is an operator of a suite, {expected}")
     if not is_file and candidate not in names:
         expected = f"expected a candidate's file, or one of {', '.join(names)}"
         raise UsageError(f"CANDIDATE {candidate!r} is no file and no variant of {operators[0].name!r}, {expected}")
