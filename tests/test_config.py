@@ -108,7 +108,7 @@ def test_values(tmp_path: Path, options: dict[str, Any], name: str, value: objec
         ('suites = "ops.py"', "setting 'suites' is 'ops.py', expected a list of files and folders: ['ops.py']"),
         ("suites = [3]", "setting 'suites' is [3], expected a list of files and folders"),
         ("store = 3", "setting 'store' is 3, expected a folder or URL"),
-        ("timeout = nan", "setting 'timeout_s' is nan, expected"),
+        ("timeout = nan", "setting 'timeout' is nan, expected"),
         ("tier = 3", "tier 3 is unknown"),
         ("timer = []", "setting 'timer' is empty"),
         ('store = ""', "setting 'store' is empty"),

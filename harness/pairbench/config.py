@@ -132,6 +132,7 @@ def _checked(name: str, value: Any) -> Any:
     if name == "timer":
         return _checked_choices(name, value, TIMERS)[0]
     kind: type = type(known[name])
+    name = next((short for short, field in _RENAMED.items() if field == name), name)
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, int if kind is int else int | float):
         expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
         raise ConfigError(f"setting {name!r} is {value!r}, expected {expected}")

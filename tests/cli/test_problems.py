@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from pairbench.errors import DeclarationError
 from pairbench.execute.worker.describe.operators import hashes_of
+from pairbench.execute.worker.problems import built
 from pairbench.report.rows import fast_p
 from pairbench.suite.modules import find_suites
 from tests.builders import ended, make_run
@@ -279,3 +282,27 @@ def test_a_candidate_that_is_not_there_is_said(cli: Cli, corpus: Path) -> None:
         said.code == 2
         and "'no_such_folder', which does not exist; expected a file or a folder of candidates" in said.err
     )
+    (corpus / "empty").mkdir()
+    said = cli("list", "level1", "--against", "empty")
+    assert said.code == 0 and "was taken: it has none for the selected problems" in said.err
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments", "words"),
+    [
+        (torch.nn.Identity, None, "returned None, expected a list of arguments"),
+        (dict, [], r"dict\(\.\.\.\) made an object of type dict, expected a torch\.nn\.Module"),
+    ],
+)
+def test_what_makes_no_module_is_said(made: Any, arguments: Any, words: str) -> None:
+    with pytest.raises(DeclarationError, match=words):
+        built(made, lambda: arguments, torch.device("cpu"), torch.float32)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_is_one_and_arguments_may_have_names() -> None:
+    named = {"in_features": 2, "out_features": 3}
+    module = built(
+        lambda **given: torch.jit.script(torch.nn.Linear(**given)), lambda: named, torch.device("cpu"), torch.float64
+    )
+    assert module.weight.dtype == torch.float64 and not module.weight.requires_grad

@@ -71,6 +71,14 @@ def test_a_name_that_fits_none_or_several_is_answered(store: str, text: str, dev
     assert words.replace("STORE", store) in str(caught.value)
 
 
+def test_a_store_that_cannot_be_read_is_to_blame_and_no_option(tmp_path: Path) -> None:
+    file = tmp_path / "records" / "device=nvidia-h200" / "month=2026-11" / "20261101T000000-000aaaaaa.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"garbage")
+    with pytest.raises(SelectionError, match=f"has no series that can be read: .*{file.name}"):
+        find_series(str(tmp_path), NAME)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

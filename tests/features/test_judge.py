@@ -140,6 +140,9 @@ def test_a_variant_of_a_suite_is_judged_and_what_is_no_variant_is_named(
         and "'sums' is no file and no variant of 'op', expected a candidate's file, or one of sum, wrong"
         in unknown.stderr
     )
+    (tmp_path / "new.py").write_text("class ModelNew: pass\n")
+    file = call(tmp_path, environment, "judge", "ops.py", "new.py", "--device", "cpu")
+    assert file.returncode == 2 and "CANDIDATE is a file, and 'op' is an operator of a suite" in file.stderr
     (tmp_path / "broken.py").write_text("from pairbench import Operator\n1 / 0\n")
     broken = call(tmp_path, environment, "judge", "broken.py", "sum", "--device", "cpu", "--format", "json")
     assert broken.returncode == 2 and "broken.py, line 2: ZeroDivisionError" in json.loads(broken.stdout)["error"]

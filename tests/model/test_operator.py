@@ -85,7 +85,7 @@ def with_dtype(make: Any, rows: int, dtype: str) -> Mapping[str, Any]:
     return {}
 
 
-A_NAME = "expected a name of letters, digits and _ . -"
+A_NAME = "expected a name of ASCII letters, digits and _ . -"
 NO_CASES = "there are no cases, expected at least one: cases=grid(axis=[...])"
 NO_PLACE = "inputs() takes no positional argument, expected inputs(make, axis, ...)"
 TWICE = "is declared twice (tiers smoke and"

@@ -20,6 +20,7 @@ from pairbench.own_folders import held_folder
 from pairbench.report.render import to_json
 from pairbench.report.units import ratio, ratio_range
 from pairbench.stats import Interval
+from pairbench.suite.modules import PROBLEM
 from pairbench.workflow.setup import open_request
 
 if TYPE_CHECKING:  # these load what runs workers
@@ -209,6 +210,9 @@ def candidate_of(operators: Sequence[OperatorDescription], candidate: str, *, is
         expected = "expected one: a problem's file, or file::operator"
         raise UsageError(f"PROBLEM selects {len(operators)} operators, {expected}")
     names = [one.name for one in operators[0].implementations if one.name != BASELINE]
+    if is_file and not operators[0].source.startswith(PROBLEM):
+        expected = f"expected a problem of another corpus as PROBLEM, or one of {', '.join(names)} as CANDIDATE"
+        raise UsageError(f"CANDIDATE is a file, and {operators[0].name!r} is an operator of a suite, {expected}")
     if not is_file and candidate not in names:
         expected = f"expected a candidate's file, or one of {', '.join(names)}"
         raise UsageError(f"CANDIDATE {candidate!r} is no file and no variant of {operators[0].name!r}, {expected}")

@@ -118,7 +118,7 @@ def _records_of(selector: RunSelector, run: str | None, text: str, wanted: Wante
     tried: list[_Tried] = []
     for back in range(1 if run else _NEWEST):
         try:
-            picked = selector.pick(run or f"latest~{back}")
+            picked = selector.pick(run or (f"latest~{back}" if back else "latest"))
         except (SelectionError, StoreError):
             if not tried:
                 raise

@@ -34,7 +34,7 @@ from pairbench.model.plan import LIBRARY
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-_LETTERS = "expected a name of letters, digits and _ . -"
+_LETTERS = "expected a name of ASCII letters, digits and _ . -"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NEED = re.compile(r"cpu|cuda|triton|sm_\d{2,3}|gpus:\d+")
 _PACKAGE = "package:"

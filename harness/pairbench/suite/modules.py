@@ -330,11 +330,13 @@ def load_suite(path: Path, problem: Callable[[Path, ModuleType | None], Operator
         if operators.setdefault(value.name, value) is not value:
             advice = "a name is the key of its history, so give each its own"
             raise SuiteError(f"suite {path.name}: two operators are named {value.name!r}; {advice}")
-    if problem and not operators and {"Model", "get_inputs", "get_init_inputs"} <= vars(module).keys():
+    missing = [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in vars(module)]
+    if problem and not operators and not missing:
         made = problem(path, module)
         return {made.name: made}
     if not operators:
         expected = "expected at least one module-level Operator(...), or a list of them"
+        expected += f"; to be a problem of KernelBench, it lacks {missing[0]}" if len(missing) == 1 else ""
         raise SuiteError(f"suite {path.name}: declares no operator, {expected}")
     return operators
 
@@ -357,7 +359,8 @@ def _sentence(path: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         helper = error.filename and Path(error.filename).resolve() != path.resolve()
         where = f": {Path(error.filename).name}" if helper and error.filename else ""
-        return f"suite {path.name}{where}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+        line = f", line {error.lineno}" if error.lineno else ""
+        return f"suite {path.name}{where}{line}: {type(error).__name__}: {error.msg}"
     where = place_in_suite(path, error)
     if isinstance(error, DeclarationError):
         return f"{where}: {error}"

@@ -94,8 +94,11 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
         fitting = exact or matching(meant, text) or [one for one in meant if matches(one.name, f"*{text}*")]
         if exact or (fitting and stage):
             break
+    if not known:
+        why = "; ".join(problems) or "its runs hold none"
+        raise SelectionError(f"store {place.name!r} has no series that can be read: {why}")
     if not here:
-        models = ", ".join(sorted(kinds)) or "none"
+        models = ", ".join(sorted(kinds))
         nothing = f"--device {wanted.device!r} has no series in store {place.name!r}"
         raise SelectionError(f"{nothing}; device models are: {models}")
     if len(fitting) == 1:
@@ -152,7 +155,8 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
     with collector_at_rest():
         reading = _newest(place, wanted) if run is None else read_run(place, run)
     if not (records := wanted.records(reading.value, beside="baseline")):
-        nothing = f"{wanted} selects nothing that was measured in store {config.shown_store!r}"
+        nothing = f"{wanted} selects nothing that was measured in store {config.shown_store!r}".strip()
+        nothing = "; ".join([nothing, *reading.problems])
         raise SelectionError(f"{nothing}; `pairbench show` shows what there is")
     return Reading(records, reading.problems)
 

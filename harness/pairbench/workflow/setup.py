@@ -19,7 +19,7 @@ from pairbench.model.environment import Device, Settings
 from pairbench.model.plain import Value, whole_text
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model, tiers_for
-from pairbench.suite.modules import find_suites, moved_suites, refuse_syntax_errors
+from pairbench.suite.modules import PROBLEM, find_suites, moved_suites, refuse_syntax_errors
 from pairbench.suite.reached import names_compiler
 from pairbench.workflow.requested import Narrowed, Requested
 
@@ -191,6 +191,7 @@ class Chosen(Value):
     selections: tuple[Selection, ...]
     implementations: tuple[str, ...] = ()  # names or globs, empty for all; the baseline is taken anyway
     narrowed: Narrowed | None = None
+    against: str = ""
 
     def operators(self) -> tuple["OperatorDescription", ...]:
         if not self.selections:
@@ -202,7 +203,7 @@ class Chosen(Value):
         return tuple(taken)
 
     def left_out(self) -> list[str]:
-        """Return a line for each part of a definition that was not taken, and how many of how many were; nothing for other suites."""
+        """Return a line for each part of a definition that was not taken, and how many of how many were, and whether no candidate was; nothing for other suites."""
         found = [one for one in self.survey.operators if one.suite.endswith(".json")]
         missing = Counter(why.partition(" ")[0] for one in found for why in one.left_out)
         missing["problem"] = sum(one.suite.endswith(".json") for one in self.survey.broken)
@@ -210,7 +211,12 @@ class Chosen(Value):
         taken["solution"] = sum(len(one.implementations) - 2 for one in found)  # all but the baseline and `compiled`
         counts = [f"{number} of {number + missing[kind]} {kind}s" for kind, number in taken.items()]
         lines = [f"{one.name}: left out: {why}" for one in found for why in one.left_out]
-        return [*lines, f"taken: {', '.join(counts)}"] if found or missing["problem"] else []
+        lines += [f"taken: {', '.join(counts)}"] if found or missing["problem"] else []
+        problems = [one for one in self.survey.operators if one.source.startswith(PROBLEM)]
+        if self.against and not any(len(one.implementations) > 2 for one in problems):  # baseline and `compiled`
+            why = "it has none for the selected problems" if problems else "no problem of another corpus is selected"
+            lines.append(f"no candidate of {self.against!r} was taken: {why}")
+        return lines
 
 
 def requested_of(chosen: Chosen, device: Device, settings: Settings) -> Requested:
@@ -275,7 +281,12 @@ def load(context: "WorkerContext", asked: SelectedSuites, implementations: Itera
     from pairbench.execute.parent.scout import survey
 
     surveyed = survey(context, asked.suites)
-    return Chosen(survey=surveyed, selections=asked.selections, implementations=tuple(implementations))
+    return Chosen(
+        survey=surveyed,
+        selections=asked.selections,
+        implementations=tuple(implementations),
+        against=context.settings.against,
+    )
 
 
 def ask(config: Config, select: list[str] | None) -> SelectedSuites:

@@ -121,7 +121,8 @@ def test_a_baseline_whose_calls_differ_is_called_so_and_variants_say_why_they_we
     skipped = protocol.without_baseline((VARIANT,), Status.MISMATCHED, protocol.JUDGED_OUTSIDE)
     told = [*outputs(0, 0), verified(BASELINE, Status.MISMATCHED, protocol.JUDGED_OUTSIDE), *skipped]
     baseline, variant = results(says(*told), verdicts(wrong), VERIFY)
-    assert baseline.reason == f"its calls on the same inputs differ: {wrong.mismatch}"
+    assert baseline.reason.startswith("its calls on the same inputs differ, or inputs() keeps tensors in a closure")
+    assert baseline.reason.endswith(f": {wrong.mismatch}")
     assert variant.status is Status.SKIPPED and variant.reason == (
         "nothing to verify against: the baseline mismatched (output differs from the baseline's in 3 of 8 elements)"
     )

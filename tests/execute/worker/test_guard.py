@@ -1,5 +1,6 @@
 """Replaced values are looked for once behind the steps of several entries, and no innocent entry is charged with them."""
 
+import json
 import mmap
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 
 from pairbench.execute.protocol import SIZE, Ended, Heartbeat, TimeCase
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.guard import UnnamedError, guarded, look_once
+from pairbench.execute.worker.guard import UnnamedError, explain, guarded, look_once
 from tests.execute.made import declare, job_of
 
 
@@ -66,6 +67,12 @@ def test_an_entry_that_fails_is_not_charged_if_another_may_be_why(step: Callable
     guard(replaces)
     with pytest.raises(UnnamedError, match=r"replaces torch\.equal"):
         guard(step)
+
+
+def test_a_line_of_the_standard_library_is_not_the_suite_s() -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("{")
+    assert explain(caught.value)[1].startswith("test_guard.py, line ")
 
 
 @pytest.mark.parametrize("job", [FEW, time_job(4, outside=False)])

@@ -140,6 +140,8 @@ def test_what_is_made_without_make_is_the_same_in_every_process() -> None:
     ("made", "words"),
     [
         (torch.Generator, r"'x' as a torch\.Generator, which moves with every call.*pass them as a tensor"),
+        (lambda: [np.random.default_rng(1)], r"'x\[0\]' as a numpy\.Generator, which moves with every call"),
+        (lambda: random.Random(1), r"'x' as a random\.Random, which moves with every call"),
         (lambda: iter([torch.ones(2)]), r"'x' as a list_iterator, which every call moves on; pass a list"),
         (lambda: np.array(["a", None]), r"'x' as a NumPy ndarray of object, expected an array of numbers"),
         (lambda: np.broadcast_to(np.ones(1), 4), r"'x' as a NumPy array that is read-only"),

@@ -249,7 +249,8 @@ class _Verifying:
         if verdict is not None and verdict.mismatch:
             reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
             if told.entry.role == "baseline" and told.entry.mode == "eager":  # what is expected is of its own call
-                reason = f"its calls on the same inputs differ: {reason}"
+                unseen = "inputs() keeps tensors in a closure, a partial or packed weights, which get no new values"
+                reason = f"its calls on the same inputs differ, or {unseen}: {reason}"
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
         if told.status is Status.VERIFIED and verdict is not None and self._seeds[index] >= _SEEDS:
             note = "; ".join(filter(None, [verdict.note, told.reason]))

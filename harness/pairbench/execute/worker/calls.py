@@ -290,7 +290,7 @@ def _built(operator: Operator, case: Case, device: torch.device, seed: int, like
     if isinstance(inputs, tuple):  # arguments by position, see `calls.bound`
         inputs = {str(place): value for place, value in enumerate(inputs)}
     if not isinstance(inputs, dict) or not all(isinstance(name, str) for name in inputs):
-        expected = "expected a dict of keyword arguments, or a tuple of arguments by position"
+        expected = "expected a dict of keyword arguments by their names, or a tuple of arguments by position"
         raise DeclarationError(f"inputs() returned {type(inputs).__name__}, {expected}")
     named = {"constants": operator.constants, "state": operator.state}
     for key, variant in {**operator.implementations, **operator.impostors}.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pairbench.errors import DeclarationError
+from pairbench.errors import DeclarationError, SuiteError
 from pairbench.execute.protocol import CaseJob, Ended, Heartbeat, TimeCase
 from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.process_state import files
@@ -104,6 +104,7 @@ def of_case(results: Iterator[Any]) -> Iterator[Any]:
 
 
 _OURS = {Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[2] / "suite"}
+_PYTHONS = Path(traceback.__file__).parent  # the standard library, wherever this Python is installed
 
 
 def explain(error: BaseException) -> tuple[Status, str]:
@@ -114,7 +115,7 @@ def explain(error: BaseException) -> tuple[Status, str]:
     message = message_of(error)
     if is_out_of_memory(error):
         return Status.OOM, f"{where(error)}out of memory: {message}"
-    if isinstance(error, DeclarationError):
+    if isinstance(error, DeclarationError | SuiteError):
         return Status.FAILED, message
     return Status.FAILED, f"{where(error)}{type(error).__name__}: {message}"
 
@@ -156,7 +157,7 @@ def where(error: BaseException) -> str:
         path = Path(frame.filename)
         ours = not _OURS.isdisjoint(path.parents)
         library = "site-packages" in path.parts or "dist-packages" in path.parts or not path.is_file()
-        if not ours and not library and path.parts[1:2] != ("usr",):
+        if not ours and not library and path.parts[1:2] != ("usr",) and _PYTHONS not in path.parents:
             return f"{path.name}, line {frame.lineno}: "
     return ""
 

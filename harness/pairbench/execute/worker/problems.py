@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from pairbench.errors import DeclarationError
 from pairbench.model.case import REASSOCIATED
 from pairbench.model.operator import Operator, Variant
 from pairbench.suite.modules import PROBLEM, candidate_files
@@ -33,6 +34,8 @@ def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
     """Return the operator of a loaded problem file, with the candidates in `against`, a file or a folder, or an empty text for none."""
     space = vars(module)
     space["problem_digest"] = digest_of_code(path.read_bytes())
+    get_inputs = space["get_inputs"]  # which hashes see through `wraps`
+    space["get_inputs"] = functools.wraps(get_inputs)(lambda: _given(get_inputs, list | tuple | Iterator))
     number, _, words = path.stem.partition("_")
     name = name_of(f"{words}_{number}" if number.isdigit() and words else path.stem, "problem")
     baseline = bound(_call, space)
@@ -51,6 +54,12 @@ def operator_of(path: Path, module: ModuleType, against: str) -> Operator:
         tolerance=REASSOCIATED,
         source=f"{PROBLEM} KernelBench: {path.name}",
     )
+
+
+def _given(function: Any, kinds: Any) -> Any:
+    if isinstance(given := function(), kinds):
+        return given
+    raise DeclarationError(f"{function.__name__}() returned {given!r:.60}, expected a list of arguments")
 
 
 def _candidates(problem: Path, against: str) -> Iterator[tuple[str, Path]]:
@@ -135,9 +144,17 @@ def built(module_class: Any, get_init_inputs: Any, device: Any, dtype: Any) -> A
     """Return a module of a class, made under KernelBench's seed on a device and cast to a dtype."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []), device:
         torch.manual_seed(_SEED)
-        arguments = get_init_inputs()
+        given = _given(get_init_inputs, list | tuple | dict)
         torch.manual_seed(_SEED)
-        module = module_class(*arguments).to(device=device, dtype=dtype).requires_grad_(False)
+        module = module_class(**given) if isinstance(given, dict) else module_class(*given)
+        if not isinstance(module, torch.nn.Module):
+            name = getattr(module_class, "__name__", "it")
+            raise DeclarationError(
+                f"{name}(...) made an object of type {type(module).__name__}, expected a torch.nn.Module"
+            )
+        module.to(device=device, dtype=dtype)
+    for weight in module.parameters():  # ScriptModules have no requires_grad_()
+        weight.requires_grad_(False)
     for part in module.modules():
         if isinstance(part, torch.nn.modules.dropout._DropoutNd):
             part.eval()

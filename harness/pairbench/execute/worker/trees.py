@@ -6,6 +6,7 @@ array, a deque, or an object with trees among its attributes; of copies those sh
 
 import copy
 import math
+import random
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,9 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for index, value in enumerate(tree):
             yield from leaves(value, f"{path}[{index}]")
     elif isinstance(tree, torch.nn.Module):
-        yield from leaves({name: tensor.detach() for name, tensor in tree.state_dict().items()}, path)
+        yield from leaves(
+            {name: held.detach() for name, held in tree.state_dict().items() if isinstance(held, torch.Tensor)}, path
+        )
     else:
         yield path, tree
 
@@ -192,9 +195,10 @@ def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
 
 def why_unsupported(value: Any) -> str | None:
     """Return what cannot be copied, refilled and compared, and the remedy, in words that follow `as`; None for all else."""
-    if isinstance(value, torch.Generator):
+    if isinstance(value, torch.Generator | np.random.Generator | np.random.RandomState | random.Random):
         advice = "draw the numbers in inputs() and pass them as a tensor (of a dropout, the mask)"
-        return f"a torch.Generator, which moves with every call, so that no two calls compute the same; {advice}"
+        name = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+        return f"a {name}, which moves with every call, so that no two calls compute the same; {advice}"
     if isinstance(value, Iterator):
         return f"a {type(value).__name__}, which every call moves on; pass a list of what it yields"
     if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_nested):

@@ -220,6 +220,12 @@ REACHES: dict[str, tuple[str, str, tuple[str, str]]] = {
         f"def outer(f):\n @functools.wraps(f)\n def g(x):\n  return f(x)\n return g\n@outer\n{FUNCTION}x * x",
         ("x * x", "x ** 2"),
     ),
+    "instance that holds itself": (
+        "F(2)",
+        "class F:\n def __init__(self, k):\n  self.k, self.all = k, [self]\n def __call__(self, x):\n  return x * self.k",
+        ("F(2)", "F(3)"),
+    ),
+    "operator of torch": ("torch.ops.aten.sin.default", "", ("sin", "cos")),
     "torch function": ("torch.square", "", ("torch.square}", "torch.sin}")),
     "partial constant": ("f", f"P = functools.partial(torch.mul, 2)\n{FUNCTION}P(x)", ("mul, 2", "mul, 3")),
 }

@@ -167,6 +167,7 @@ class Thing:
         (Computes(X), "a dataclass Computes, whose x is computed as it is read"),
         (Meta(), "a Meta, expected tensors"),
         (Thing(), "a Thing, expected tensors, numbers"),
+        (object(), "an object, expected tensors"),
         ((value for value in [X]), "a generator, expected tensors"),
         (np.array(["text"]), "a NumPy array of no numbers"),
         (X.to("meta"), "on the device meta, where tensors have no values"),

@@ -150,6 +150,7 @@ def test_what_is_equal(value: Any, expected: Any, tolerance: Tolerance | None, r
         (torch.zeros(2), 3, "output is a float32 tensor, the baseline's is 3"),
         (3, 4, "output is 3, the baseline's is 4"),
         (3, 3.0, "output is 3, the baseline's is 3.0"),
+        (torch.ones(1).double(), 1 + 1e-6 * torch.ones(1).double(), "the worst, at [0], is 1.0 instead of 1.000001"),
         ((torch.zeros(2), torch.zeros(2)), torch.zeros(2), "returns [0], [1], the baseline returns one value"),
         ({"a": torch.zeros(2)}, {"b": torch.zeros(2)}, "returns a, the baseline returns b"),
         ([], torch.zeros(2), "returns nothing, the baseline returns one value"),

@@ -228,6 +228,7 @@ class _Code:
         """Whether methods of classes are followed; in hashes they are not, or every series would begin anew."""
         self.texts: dict[str, str] = {}
         """The code of each function and class and the value of each constant, by module and name."""
+        self._above = set[int]()
 
     def collect(self, value: Any, name: str = "") -> None:
         if isinstance(value, functools.partial):
@@ -239,7 +240,9 @@ class _Code:
                 self.texts[f"configs {name}"] = str([str(config) for config in configs])
             value = inner
         if callable(value) and not (inspect.isroutine(value) or inspect.isclass(value)):
-            self.texts[f"instance {name}"] = self._constant(getattr(value, "__dict__", {}), name)
+            # What an operator of torch's holds, torch changes as it is called.
+            held = {"": str(value)} if type(value).__module__ == "torch._ops" else getattr(value, "__dict__", {})
+            self.texts[f"instance {name}"] = self._constant(held, name)
             value = type(value)
         key = f"{self._module(value)}.{getattr(value, '__qualname__', name)}"
         text = code_text(value) if inspect.isfunction(value) or inspect.isclass(value) else ""  # type: ignore[arg-type]
@@ -271,7 +274,16 @@ class _Code:
                     self.collect(reached, name)
 
     def _constant(self, value: Any, name: str) -> str:
-        """Return a value as text that is the same in every process; functions in it are collected."""
+        """Return a value as text that is the same in every process; functions in it are collected, and what holds itself ends there."""
+        if id(value) in self._above:
+            return "..."
+        self._above.add(id(value))
+        try:
+            return self._described(value, name)
+        finally:
+            self._above.discard(id(value))
+
+    def _described(self, value: Any, name: str) -> str:
         if isinstance(value, dict):
             items = [f"{self._key(key)}: {self._constant(item, f'{name}[{key!r}]')}" for key, item in value.items()]
             return f"{{{', '.join(items)}}}"

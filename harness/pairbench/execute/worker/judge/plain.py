@@ -130,7 +130,8 @@ def readable(outputs: Any) -> Any:
     if type(kind) is type and (fields := _fields_of(kind)):
         return _readable_fields(kind, fields, outputs)
     why = _PLAIN_TENSOR_WANTED if issubclass(kind, _TENSOR) else _PLAIN_VALUE_WANTED
-    return Refused(f"a {_name_of(kind)}, expected {why}")
+    name = _name_of(kind)
+    return Refused(f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}, expected {why}")
 
 
 def refused(outputs: Any) -> str | None:

@@ -365,7 +365,8 @@ def _judge_tensor(
         index = [int(place) for place in np.unravel_index(where, tuple(value.shape))]
         got, wanted = value.flatten()[where].item(), expected.flatten()[where].item()
         part = f"{beyond.count} of {value.numel()} elements ({fraction:.2%}) beyond rtol {rtol:.3g} and atol {atol:.3g}"
-        farthest = f"the worst, at {index}, is {got:.6g} instead of {wanted:.6g}"
+        form = ".6g" if f"{got:.6g}" != f"{wanted:.6g}" else ""
+        farthest = f"the worst, at {index}, is {got:{form}} instead of {wanted:{form}}"
         mismatch = f"{name} differs from the baseline's in {part}; {farthest}"
         return OutputVerdict(mismatch=mismatch, correctness=correctness)
     limit = tolerance.rel_l2
