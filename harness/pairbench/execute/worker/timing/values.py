@@ -271,11 +271,11 @@ class Watch:
     def changed_flags(self) -> str | None:
         return put_back_flags(self.flags)
 
-    def _read_versions(self) -> list[int]:
-        """Return how often torch wrote to each tensor, but for the changes of values."""
+    def _read_versions(self) -> list[Any]:
+        """Return how often torch wrote to each tensor, but for the changes of values, and the class of each."""
         written = self._values.written
-        shared = [version(tensor) - written.get(name, 0) for name, tensor in self._shared.items()]
-        return shared + list(map(version, self._constants.values()))
+        shared = [(type(tensor), version(tensor) - written.get(name, 0)) for name, tensor in self._shared.items()]
+        return shared + [(type(tensor), version(tensor)) for tensor in self._constants.values()]
 
     def changed(self) -> str | None:
         """Return a sentence on flags or inputs that have changed after the last turn, with the flags restored, or None."""
