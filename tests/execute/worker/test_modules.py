@@ -87,5 +87,5 @@ def test_what_a_module_is_may_not_change_and_is_put_back(words: str) -> None:
     assert forms.changed() is None
     CHANGES[words](net)
     said = forms.changed(" as it is timed")
-    assert said is not None and re.search(f"{words}.* as it is timed; an operator leaves the modules", said)
+    assert said is not None and re.search(f"{words}.* as it is timed; an operator leaves the form", said)
     assert forms.changed() is None and list(net.state_dict()) == ["0.weight", "0.bias"] and net[1].training

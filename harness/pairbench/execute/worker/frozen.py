@@ -5,6 +5,7 @@ Mutable parts are frozen in turn, so that a look compares identities and runs no
 before the next look, is not seen. Code is genuine if the file that it names holds it: a suite may compile its own under the name of a library's file.
 """
 
+import builtins
 import contextlib
 import functools
 import importlib._bootstrap
@@ -161,7 +162,7 @@ def _same(now: Any, was: Any) -> bool:
 
 
 class Frozen:
-    __slots__ = ("_attributes", "_elements", "_getters", "_held", "_large", "_named", "_names", "_of_case", "_seen")
+    __slots__ = ("_elements", "_getters", "_held", "_large", "_named", "_names", "_new", "_of_case", "_parts", "_seen")
 
     def __init__(self) -> None:
         self._named: list[_Named] = []
@@ -172,13 +173,15 @@ class Frozen:
         self._of_case: tuple[_Named, ...] = ()
         self._elements: list[_Elements] = []
         self._large: list[_Whole] = []
-        self._attributes = {name: (list[Any](), list[Any](), list[str]()) for name in _READERS}
+        self._new: list[tuple[str, Mapping[str, Any], set[str], Callable[[str], object]]] = []
+        """Names that a namespace may not get, for they would hide builtins or what a class inherits, and what takes one away."""
+        self._parts = {name: (list[Any](), list[Any](), list[str]()) for name in _READERS}
         """Objects, the value that each has under the name, and labels."""
         self._seen: dict[tuple[int, str], Any] = {}
         """The held values by identity, kept alive so that no other value takes their address."""
 
     def changed(self) -> list[str]:
-        """Return the labels of changed values; new names are no concern, but new elements of a list, set or dict are."""
+        """Return the labels of changed values; new names are no concern, but those that hide another are, and new elements of a list, set or dict."""
         return [] if self._is_untouched() else self._changes()
 
     def _is_untouched(self) -> bool:
@@ -186,30 +189,34 @@ class Frozen:
         return (
             _all(_map(_is, _map(_call, self._getters, self._names), self._held))
             and _all(_map(_Whole.is_untouched, self._large))
+            and _all(names.isdisjoint(namespace) for _, namespace, names, _ in self._new)
             and not any(named.changed() for named in self._of_case)
             and _all(
-                _all(_map(_is, _map(_READERS[name], owners), was))
-                for name, (owners, was, _) in self._attributes.items()
+                _all(_map(_is, _map(_READERS[name], owners), was)) for name, (owners, was, _) in self._parts.items()
             )
             and not any(elements.is_changed() for elements in self._elements)
         )
 
     def _changes(self) -> list[str]:
         found = [label for named in (*self._named, *self._of_case) for label, _, _ in named.changed()]
+        found += [f"{label}.{name}" for label, namespace, names, _ in self._new for name in names & namespace.keys()]
         found += [elements.label for elements in self._elements if elements.is_changed()]
-        for name, (owners, values, labels) in self._attributes.items():
+        for name, (owners, values, labels) in self._parts.items():
             held = _zip(owners, values, labels, strict=True)
             found += [label for owner, was, label in held if not _same(_READERS[name](owner), was)]
-        return found
+        return list(dict.fromkeys(found))
 
     def restore(self) -> None:
         for named in (*self._named, *self._of_case):
             for _, name, was in named.changed():
                 named.put(name, was)
+        for _, namespace, names, take_away in self._new:
+            for name in names & namespace.keys():
+                take_away(name)
         for elements in self._elements:
             if elements.is_changed():
                 elements.put_back()
-        for name, (owners, values, _) in self._attributes.items():
+        for name, (owners, values, _) in self._parts.items():
             for owner, was in _zip(owners, values, strict=True):
                 if _READERS[name](owner) is not was:
                     _set(owner, name, was)
@@ -223,6 +230,7 @@ class Frozen:
     def _hold_own_module(self, label: str, module: ModuleType) -> None:
         values = vars(module)
         self.hold_callables(label, values, functools.partial(setattr, module))
+        self._new.append((label, values, vars(builtins).keys() - values.keys(), values.__delitem__))
         named = {name: values[name] for name in values if _CONSTANT.fullmatch(name)}
         constants = {name: value for name, value in named.items() if not isinstance(value, type)}
         self._hold_names(label, values, constants, functools.partial(setattr, module))
@@ -260,6 +268,9 @@ class Frozen:
     def hold_class(self, label: str, kind: type) -> None:
         if not self._is_known(kind):
             self.hold_callables(label, vars(kind), functools.partial(setattr, kind))
+            used = {name for base in kind.__mro__[1:] for name, one in vars(base).items() if hasattr(one, "__get__")}
+            unused = (used | {"__del__", "__getattr__"}) - vars(kind).keys()
+            self._new.append((label, vars(kind), unused, functools.partial(delattr, kind)))
 
     def hold_callables(self, label: str, values: Mapping[str, Any], put: Put, beginning: str = "") -> None:
         held = {
@@ -305,6 +316,9 @@ class Frozen:
             else:
                 for element in value:
                     self.hold_value(label, element)
+        elif "_forward_hooks" in (own := getattr(value, "__dict__", {})):  # a module's
+            for name in [one for one in own if one.endswith("_hooks") or one == "_modules"]:
+                self.hold_value(f"{label}.{name}", own[name])
         elif type(value).__module__.startswith(_DECLARED) and hasattr(value, "__dict__"):
             self._hold_fields(label, value)
         for inner in _within(value):
@@ -333,7 +347,7 @@ class Frozen:
             self._hold_reached(function)
 
     def _hold_attribute(self, label: str, owner: Any, name: str) -> None:
-        for held, value in _zip(self._attributes[name], (owner, _READERS[name](owner), label), strict=True):
+        for held, value in _zip(self._parts[name], (owner, _READERS[name](owner), label), strict=True):
             held.append(value)
 
     def _hold_cell(self, label: str, cell: CellType) -> None:
@@ -355,7 +369,8 @@ class Frozen:
             if (value := function.__globals__.get(name, _missing)) is not _missing
             and (callable(value) or isinstance(value, int | float | str | tuple))
         }
-        label = str(function.__globals__.get("__name__")).rpartition(".")[2]
+        label, space = str(function.__globals__.get("__name__")).rpartition(".")[2], function.__globals__
+        self._new.append((label, space, (names - stored - space.keys()) & vars(builtins).keys(), space.__delitem__))
         self._hold_names(label, function.__globals__, reached, function.__globals__.__setitem__)
         for name, value in reached.items():
             self.hold_value(f"{label}.{name}", value)

@@ -13,7 +13,7 @@ from pairbench.errors import DeclarationError, SuiteError
 from pairbench.execute.protocol import CaseJob, Ended, Heartbeat, TimeCase
 from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.process_state import files
-from pairbench.execute.worker.trusted import left_running, processes, replaced
+from pairbench.execute.worker.trusted import is_of_suite, left_running, processes, replaced
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
@@ -38,9 +38,9 @@ def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], A
             try:
                 found = step()
                 failed = isinstance(found, Ended)
-            except SuiteFaultError:
-                raise
             except BaseException as error:  # the suite's: a worker is interrupted by its parent alone, by a kill
+                if is_fault(error):
+                    raise
                 status, reason = explain(error)
                 found = Ended(entry=entry, status=status, reason=reason)
             finally:
@@ -103,21 +103,22 @@ def of_case(results: Iterator[Any]) -> Iterator[Any]:
         yield Ended(entry=None, status=status, reason=reason)
 
 
+_name_of, _trace_of = type.__dict__["__name__"].__get__, vars(BaseException)["__traceback__"].__get__
 _OURS = {Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[2] / "suite"}
 _PYTHONS = Path(traceback.__file__).parent  # the standard library, wherever this Python is installed
 
 
 def explain(error: BaseException) -> tuple[Status, str]:
-    if type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
+    if _name_of(type(error)) == "InterpreterError" and error.__cause__ is not None:
         # Triton's interpreter raises it at the launch; what it was raised from has the kernel's line.
         status, why = explain(error.__cause__)
         return status, f"{why} (in Triton's interpreter)"
     message = message_of(error)
     if is_out_of_memory(error):
         return Status.OOM, f"{where(error)}out of memory: {message}"
-    if isinstance(error, DeclarationError | SuiteError):
+    if issubclass(type(error), DeclarationError | SuiteError):
         return Status.FAILED, message
-    return Status.FAILED, f"{where(error)}{type(error).__name__}: {message}"
+    return Status.FAILED, f"{where(error)}{_name_of(type(error))}: {message}"
 
 
 def message_of(error: BaseException) -> str:
@@ -125,16 +126,16 @@ def message_of(error: BaseException) -> str:
     try:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
     except BaseException as another:
-        return f"its message cannot be printed ({type(another).__name__})"
+        return f"its message cannot be printed ({_name_of(type(another))})"
     # The next line too where the first announces it, as a compiler's errors do.
     return " ".join(lines[: 1 + lines[0].endswith(":")])
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+    if issubclass(type(error), MemoryError | torch.OutOfMemoryError):
         return True
     text = message_of(error)
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
+    return issubclass(type(error), RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
 
 
 @contextlib.contextmanager
@@ -153,7 +154,7 @@ def is_charged(error: BaseException) -> bool:
 
 def where(error: BaseException) -> str:
     """Return the innermost line of the traceback that is neither ours nor a library's: the suite's own."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    for frame in reversed(traceback.extract_tb(_trace_of(error))):
         path = Path(frame.filename)
         ours = not _OURS.isdisjoint(path.parents)
         library = "site-packages" in path.parts or "dist-packages" in path.parts or not path.is_file()
@@ -181,6 +182,12 @@ class SuiteFaultError(Exception):
         super().__init__(reason)
         self.status = status
         self.reason = reason
+
+
+def is_fault(error: BaseException) -> bool:
+    """Return whether an exception says that a case cannot be judged: a SuiteFaultError that no suite has raised itself."""
+    frames = (frame for frame, _ in traceback.walk_tb(_trace_of(error)))
+    return issubclass(type(error), SuiteFaultError) and not any(map(is_of_suite, frames))
 
 
 class TooLargeError(SuiteFaultError):

@@ -65,16 +65,28 @@ _CALLED = tuple(name for name in vars(torch.nn.Module()) if "hooks" in name and 
 _REGISTERED = {"_parameters": "parameter", "_modules": "module", **dict.fromkeys(_CALLED, "hook")}
 
 
+def _code_of(value: Any) -> tuple[type, set[Any]]:
+    own = object.__getattribute__(value, "__dict__") if hasattr(value, "__dict__") else {}
+    return type(value), {name for name, held in own.items() if type(name) is str and callable(held)}
+
+
 class ModuleForms:
-    """The form of modules besides their values: whether they train, and their parameters, parts and hooks."""
+    """The form of inputs besides their values: the class and functions of each object; whether modules train, and their parameters, parts and hooks."""
 
     def __init__(self, tree: Any) -> None:
         self._modules = {path: value for path, value, _ in nodes(tree) if isinstance(value, torch.nn.Module)}
+        self._code = {path: (value, *_code_of(value)) for path, value, _ in nodes(tree) if hasattr(value, "__dict__")}
         self._were = {path: _form(module) for path, module in self._modules.items()}
 
     def changed(self, when: str = "") -> str | None:
-        """Return a sentence on the first module whose form has changed, or None, and restore all; `when` is put into the sentence, with a space before it."""
+        """Return a sentence on the first input whose form has changed, or None, and restore all; `when` is put into the sentence, with a space before it."""
         found = []
+        for path, (value, its_class, functions) in self._code.items():
+            if type(value) is not its_class or _code_of(value)[1] != functions:
+                found.append(f"gives {path!r}, an object among its inputs, another class or functions of its own")
+                object.__setattr__(value, "__class__", its_class)
+                for name in _code_of(value)[1] - functions:
+                    del vars(value)[name]
         for path, module in self._modules.items():
             training, were = self._were[path]
             if module.training != training:
@@ -89,7 +101,7 @@ class ModuleForms:
                     held.update(was)
         if not found:
             return None
-        return f"{found[0]}{when}; an operator leaves the modules among its inputs as they are, for its caller goes on with them"
+        return f"{found[0]}{when}; an operator leaves the form of its inputs as it is, for its caller goes on with them"
 
 
 def _form(module: torch.nn.Module) -> tuple[bool, dict[str, dict[Any, Any]]]:

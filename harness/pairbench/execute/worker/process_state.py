@@ -9,10 +9,12 @@ import resource
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import torch
 
 _LIBRARIES = ("CUDA_", "CUBLAS_", "KMP_", "TRITON_", "TORCH", "_TORCH", "PYTORCH_", "NCCL_", "GLOO_")
@@ -398,6 +400,8 @@ STATE: dict[str, Flag] = {
         _set_collector,
         lambda *_: "settings of the garbage collector",
     ),
+    "warnings that are errors": Flag(lambda: [one for one in warnings.filters if one[0] == "error"], leave),
+    "numpy's errors": Flag(np.geterr, lambda before: np.seterr(**before)),
     "module_hooks": Flag(
         lambda: {name: tuple(hooks.items()) for name, hooks in _global_hooks().items() if hooks},
         _set_module_hooks,

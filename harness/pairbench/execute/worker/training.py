@@ -82,7 +82,14 @@ class Training:
     def build(self) -> None:
         self._outputs = None  # its memory may be needed
         self._versions = [tensor._version for tensor in self.watched]
-        self._outputs = self._forward()
+        # Without the outputs' gradients: who has kept them could compute what they lead to here, outside of the clock.
+        held = [(gradient.data, gradient.clone()) for gradient in self.output_gradients.values()]
+        try:
+            torch._foreach_zero_([gradient for gradient, _ in held] or [torch.empty(1)])
+            self._outputs = self._forward()
+        finally:
+            for gradient, values in held:
+                gradient.copy_(values)
 
     def ready(self, build: Callable[[], Any] | None = None) -> None:
         """Restore the call's state, and build the graph of a backward again if it is of other values or may be overwritten; a replay gives its own function `build` to do so."""

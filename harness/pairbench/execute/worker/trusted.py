@@ -48,7 +48,7 @@ elapsed_ms = torch.cuda.Event.elapsed_time
 
 _CLASSES = ("cuda.Event", "cuda.Stream", "cuda.CUDAGraph", "nn.Module", "Tensor")
 """Classes of torch that all implementations share, by the names under which users know them."""
-_MODULES = (builtins, np.random, torch, torch.cuda, torch.nn.functional, torch.testing)
+_MODULES = (builtins, np.random, torch, torch.cuda, torch.linalg, torch.nn.functional, torch.random, torch.testing)
 
 
 _CHANGES_A_GPU = re.compile(
@@ -66,8 +66,9 @@ def _refuse_changes_of_gpus() -> None:
 
 
 def _refuse(name: str, *_: object, **__: object) -> NoReturn:
-    advice = "pairbench measures a GPU as it finds it, so set it up before the run"
-    raise PermissionError(f"{name} would change the GPU for everything that is timed on it; {advice}")
+    what = "GPU" if name.startswith("nvml") else "interpreter"
+    advice = f"pairbench measures a{'' if what == 'GPU' else 'n'} {what} as it finds it, so set it up before the run"
+    raise PermissionError(f"{name} would change the {what} for everything that is timed on it; {advice}")
 
 
 _STARTERS = tuple(
@@ -132,7 +133,7 @@ def _place_of_suite(frame: FrameType | None) -> str | None:
     file is the suite's, and so is a thread that a thread of the suite starts by Python's library alone.
     """
     while frame is not None:
-        if _is_of_suite(frame) or (origin := _origin(frame.f_code.co_filename)) is None:
+        if is_of_suite(frame) or (origin := _origin(frame.f_code.co_filename)) is None:
             return f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
         if frame.f_code is _Thread.run.__code__:
             return str(frame.f_locals["self"].place)
@@ -173,6 +174,7 @@ _TO_REGISTER = tuple(
 for _module, _starter in _STARTERS:
     setattr(_module, _starter, _noticed(getattr(_module, _starter)))
 notice_registrations(_registers_for_suite)
+vars(sys)["addaudithook"] = functools.partial(_refuse, "sys.addaudithook")  # it could never be taken away
 _refuse_changes_of_gpus()
 watch = Frozen()
 """The frozen values of this process. A worker imports this module before it loads a suite."""
@@ -187,6 +189,8 @@ def _hold() -> None:
         watch.hold_module(module)
     for name in _CLASSES:
         watch.hold_class(f"torch.{name}", operator.attrgetter(name)(torch))
+    for kind in {one for one in vars(torch.nn).values() if isinstance(one, type)}:
+        watch.hold_class(f"torch.nn.{kind.__name__}", kind)
     if nvml := sys.modules.get("pynvml"):
         # Not the hundreds of its structures: all of this is compared again and again.
         watch.hold_module(nvml, beginning="nvmlDevice")
@@ -274,14 +278,14 @@ def _left_behind() -> str | None:
     # Those of a library may be at work for a suite.
     for top in tops.values():
         frame = top if top.f_code not in _WAIT_FOR_A_PROCESS else None
-        while frame is not None and not _is_of_suite(frame):
+        while frame is not None and not is_of_suite(frame):
             frame = frame.f_back
         if frame is not None:
             return f"a thread running ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
     return None
 
 
-def _is_of_suite(frame: FrameType) -> bool:
+def is_of_suite(frame: FrameType) -> bool:
     """Return whether running code is a suite's: in one of its modules, or under the name of a library's file that does not hold it."""
     if str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}."):
         return True

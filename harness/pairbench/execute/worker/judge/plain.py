@@ -37,7 +37,7 @@ _array, _write, _read, _status, _dumps = np.ndarray, os.pwrite, os.preadv, os.fs
 _char = ctypes.c_char
 _empty, _stream, _wait, _on = torch.empty, torch.cuda.current_stream, torch.cuda.synchronize, torch.cuda.device
 _name_of = type.__dict__["__qualname__"].__get__
-_own = object.__getattribute__
+_own, _mro_of, _space_of = object.__getattribute__, type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
 _PLAIN = (bool, int, float, str, type(None))
 _NAMES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _OF_NUMPY = (np.ndarray, *{np.dtype(code).type for code in np.typecodes["All"]})
@@ -104,7 +104,7 @@ def readable(outputs: Any) -> Any:
     """
     kind = type(outputs)
     if issubclass(kind, dict):
-        odd = next((type(key) for key in dict.keys(outputs) if type(key) not in _PLAIN), None)
+        odd = next((type(key) for key in dict.keys(outputs) if not any(type(key) is one for one in _PLAIN)), None)
         if odd is not None:
             return Refused(f"a dict with a key of the type {_name_of(odd)}, expected texts or numbers")
         return {key: readable(value) for key, value in dict.items(outputs)}
@@ -124,8 +124,8 @@ def readable(outputs: Any) -> Any:
         except TypeError:  # of objects, texts or times
             return Refused("a NumPy array of no numbers, expected numbers")
     jagged = sys.modules.get("torch.nested._internal.nested_tensor")
-    if jagged is not None and kind is jagged.NestedTensor:
-        held = _own(outputs, "__dict__")
+    if type(jagged) is types.ModuleType and kind is dict.get(vars(jagged), "NestedTensor"):
+        held = _held(outputs)
         return {"jagged": {name: readable(dict.get(held, f"_{name}")) for name in ("values", "offsets", "lengths")}}
     if type(kind) is type and (fields := _fields_of(kind)):
         return _readable_fields(kind, fields, outputs)
@@ -147,11 +147,21 @@ def output_name(path: str) -> str:
     return path if named else f"output {path}" if path else "output"
 
 
+def _computes(kind: type) -> bool:
+    """Return whether a class computes `__dict__`."""
+    found = [_space_of(base).get("__dict__") for base in _mro_of(kind)]
+    return any(one is not None and type(one) is not types.GetSetDescriptorType for one in found)
+
+
+def _held(part: Any) -> dict[str, Any]:
+    """Return an object's own attributes of plain names, without a call of its code; none where its class computes them."""
+    own = {} if _computes(type(part)) else _own(part, "__dict__")
+    return {name: value for name, value in dict.items(own) if type(name) is str}  # others hash and compare by code
+
+
 def _fields_of(kind: type) -> list[str]:
     """Return the names of a dataclass's fields; none of another class, or where the class computes `__dict__`."""
-    parts = [vars(part) for part in kind.__mro__]
-    if any("__dict__" in part and type(part["__dict__"]) is not types.GetSetDescriptorType for part in parts):
-        return []
+    parts = [] if _computes(kind) else [vars(part) for part in kind.__mro__]
     fields = next((part["__dataclass_fields__"] for part in parts if "__dataclass_fields__" in part), None)
     found = list(dict.values(fields)) if type(fields) is dict else []
     return [field.name for field in found if type(field) is dataclasses.Field and field._field_type is _FIELD]  # type: ignore[attr-defined]
@@ -159,13 +169,13 @@ def _fields_of(kind: type) -> list[str]:
 
 def _readable_fields(kind: type, names: list[str], outputs: Any) -> Any:
     slots = {name: slot for part in reversed(kind.__mro__) for name, slot in vars(part).items()}
-    held = _own(outputs, "__dict__") if "__dict__" in slots else {}
+    held = _held(outputs) if "__dict__" in slots else {}
     found = dict[str, Any]()
     for name in names:
         if type(slots.get(name)) is types.MemberDescriptorType:
             found[name] = readable(slots[name].__get__(outputs))
-        elif dict.__contains__(held, name):
-            found[name] = readable(dict.__getitem__(held, name))
+        elif name in held:
+            found[name] = readable(held[name])
         else:
             return Refused(f"a dataclass {_name_of(kind)}, whose {name} is computed as it is read; return plain values")
     return found
@@ -174,7 +184,7 @@ def _readable_fields(kind: type, names: list[str], outputs: Any) -> Any:
 def _readable_tensor(tensor: torch.Tensor) -> Any:
     # Properties of torch's are not to be shadowed by an attribute of the tensor itself; methods are, and so are called by their class.
     own = _own(tensor, "__dict__")
-    if own and (shadowed := next((str(name) for name in dict.keys(own) if name in _OF_TENSORS), None)):
+    if own and (shadowed := next((name for name in own if type(name) is str and name in _OF_TENSORS), None)):
         return Refused(
             f"a tensor with an attribute {shadowed!r} of its own in the place of torch's, which may compute when it is read: return tensors as torch makes them"
         )
@@ -190,14 +200,14 @@ def _readable_tensor(tensor: torch.Tensor) -> Any:
 
 
 def _of_module(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    fields = _own(module, "__dict__")
-    passing = fields.get("_non_persistent_buffers_set", ())
+    fields = _held(module)
+    passing = {name for name in set.__iter__(fields.get("_non_persistent_buffers_set", set())) if type(name) is str}
     for kind, leave_out in (("_parameters", ()), ("_buffers", passing)):
         for name, tensor in dict.items(fields.get(kind, {})):
-            if tensor is not None and name not in leave_out:
+            if type(name) is str and tensor is not None and name not in leave_out:
                 yield prefix + name, tensor
     for name, part in dict.items(fields.get("_modules", {})):
-        if part is not None:
+        if type(name) is str and part is not None:
             yield from _of_module(part, f"{prefix}{name}.")
 
 

@@ -16,7 +16,7 @@ from pairbench.execute.protocol import Heartbeat, ParentLine, Taken
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.graphs import WARM_ENOUGH_S, nothing
-from pairbench.execute.worker.guard import SuiteFaultError
+from pairbench.execute.worker.guard import is_fault
 from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.timing.timers import DeviceClock, HostTimer, TelemetryRecorder, Throttling, Timer
 from pairbench.execute.worker.timing.values import Values, Watch
@@ -349,9 +349,9 @@ def of_entry(timed: Timed, heartbeat: Heartbeat) -> Iterator[None]:
     with heartbeat.entry(timed.index):
         try:
             yield
-        except SuiteFaultError:
-            raise
         except BaseException as error:
+            if is_fault(error):
+                raise
             raise EntryEndedError(timed.index) from error
 
 

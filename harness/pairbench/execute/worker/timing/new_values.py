@@ -60,8 +60,8 @@ class NewInputs(dict[str, Any]):
         self._copies = refilling(here, made) if here and same_form(here, made) else []
 
     def put(self, call: Call) -> None:
+        call.refill(self)  # first, for it prepares weights, which must not see the other inputs
         put(self._copies)
-        call.refill(self)
 
 
 def draw_seed() -> int:
@@ -132,10 +132,10 @@ def renew(ready: Ready, heartbeat: Heartbeat, draw: Callable[[], int] = draw_see
     if renewed:
         others = [name for name in new if name not in ready.values.shared]
         refill({name: ready.inputs[name] for name in others}, {name: new[name] for name in others})
-        ready.values.replace_first(new)
         for timed in ready.timed:
             with of_entry(timed, heartbeat):
                 ready.calls[timed.entry].refill(new)
+        ready.values.replace_first(new)
         synchronize(ready.device)
         ready.watch.begin()
     ready.values.spent_s += trusted.perf_counter() - began
