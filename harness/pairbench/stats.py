@@ -117,8 +117,7 @@ def speedup_interval(
     baseline_rounds: Sequence[ArrayLike], variant_rounds: Sequence[ArrayLike], *, resamples: int = 1000
 ) -> Interval:
     """Return the pooled median of the baseline over that of the variant, with its interval."""
-    # Samples at the same index in both were taken in the same block, and are drawn together: what slows a whole block or
-    # a whole round cancels.
+    # Samples at the same index in both are of the same block, and are drawn together: what slows a block or a round cancels.
     baseline = _Pool([_positive(values) for values in baseline_rounds])
     variant = _Pool([_positive(values) for values in variant_rounds])
     if baseline.lengths.tolist() != variant.lengths.tolist():

@@ -1,7 +1,6 @@
 """Makes the rows of a store from outcomes: statistics are derived here, from raw samples, and nowhere else.
 
-Impossible results are refused on the way: faster than the hardware, without any work where the baseline needs some, or latencies that
-contradict one another.
+Impossible results are refused: faster than the hardware, without work where the baseline needs some, or with latencies in contradiction.
 """
 
 import itertools

@@ -155,8 +155,7 @@ def verb(
     Args:
         takes: Names of all options of the command, separated by spaces, in the order of its help.
         settings: Settings that the command uses unless the command line gives others.
-        declared: Declarations of the command's own options, whose types and defaults are in the function's signature, and of shared
-            ones that have another help here.
+        declared: Declarations of the command's own options, typed by the function's signature, and of shared ones with another help.
     """
 
     def make(function: Callable[..., int | None]) -> Callable[..., None]:

@@ -45,8 +45,7 @@ class OperatorDescription(Value):
     left_out: tuple[str, ...] = ()
     """Workloads, solutions and candidates of a problem that were not taken, a sentence each."""
     code_digest: str = ""
-    """Digest of all code of the suites that the operator reaches, methods of classes included, which hashes leave out; empty unless
-    `--changed-since` asks for it."""
+    """Digest of all code that the operator reaches, methods of classes included, which hashes leave out; only for `--changed-since`."""
 
     @property
     def hashes(self) -> tuple[str, ...]:

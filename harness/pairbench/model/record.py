@@ -296,8 +296,7 @@ def columns(row: type[Record] | type[Samples]) -> dict[str, str]:
 class Series:
     """The identity of a series: one implementation of one case in one mode on one device model, over runs.
 
-    The definition's hash is no part of it, so that a change of definition differs from a new case; records of different
-    definitions are never compared.
+    The definition's hash is no part of it; records of different definitions are never compared.
     """
 
     device_name: str

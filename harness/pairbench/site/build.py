@@ -1,7 +1,6 @@
 """Builds the site of a store and publishes it: into a folder, and from there to a folder or bucket where others see it.
 
-In a folder only what changed is written, and what is gone from the site is removed. A target gets its files in an order in
-which no page lacks its data.
+In a folder only what changed is written, and what is gone from the site is removed. A target gets data before the pages.
 """
 
 import datetime as dt

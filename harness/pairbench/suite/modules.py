@@ -152,8 +152,7 @@ def _asked_by_own_code() -> bool:
 
 class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002 (a loader's signature)
-        # From the source each time: Python's bytecode beside the file is of the file as it stands, and an import by the file's plain
-        # name would take ours for that.
+        # From the source each time: an import by the file's plain name would take our bytecode for that of the file as it stands.
         code: CodeType = compile(parse_module(Path(self.path)), self.path, "exec", dont_inherit=True)
         return code
 

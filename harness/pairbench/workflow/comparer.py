@@ -95,8 +95,7 @@ class _Wanted:
 def default_reference(selector: RunSelector, current: Sequence[Record], repository: Repository) -> ReferenceRuns:
     """Return the newest comparable runs of the default branch that are earlier than the current ones."""
     # Outside a checkout, or where the current runs know no commit, every earlier run among the newest fifty is taken, up to `RECORDS`.
-    # Runs with uncommitted changes are never taken. Each series has its own newest runs: of the same environment if there are any, and of
-    # the newest source.
+    # Runs with uncommitted changes are never taken. Each series has its own newest runs, of the newest source, and of the same environment if any.
     branch = repository.default_branch if repository.is_one and any(record.commit for record in current) else None
     asked = branch or "any branch"
     newest_first = sorted(current, key=lambda record: record.run_id, reverse=True)

@@ -33,8 +33,7 @@ class _Asked(SystemExit):
 @contextlib.contextmanager
 def ends_on_signals() -> Iterator[None]:
     """End a command at once on Ctrl-C, SIGTERM and SIGHUP, with its cleaning up and exit code 130."""
-    # Python drops exceptions in a few places, such as the callbacks of imports, with a traceback on stderr. There the exception is raised
-    # again a moment later.
+    # Python drops exceptions in a few places, such as callbacks of imports, with a traceback. There the exception is raised again a moment later.
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise _Asked(130)

@@ -7,8 +7,7 @@ where history or calibration know it, can only widen its interval.
 Three rounds a side say little about their own spread. Series of one device and mode with similar latency spread alike,
 so each series' variance is moderated by theirs, as limma does for genes (Smyth 2004, doi:10.2202/1544-6115.1027): the
 prior variance follows the latency, and its weight in degrees of freedom comes from how much the series' variances
-differ beyond chance. Both are fitted by quartiles, since a few series with an outlying round must not cost all others
-their certainty.
+differ beyond chance. Both are fitted by quartiles, so that a few series with an outlying round widen no others.
 """
 
 from collections.abc import Sequence
@@ -24,8 +23,7 @@ Pair = tuple[Floats, Floats]  # of each series, or of each point
 _LEAST = 8  # the number of series below which nothing is lent
 _WINDOW = 60  # the number of series of neighbouring latency that give the usual spread at a latency
 _NARROWEST = 15
-"""The least number of neighbouring series, if there are as many; otherwise a third of all series, for the usual
-spread is no straight line."""
+"""The least number of neighbouring series, if there are as many; otherwise a third of all, for the usual spread is curved."""
 _BAND = 30  # the number of controls that tell how much further runs spread than their rounds
 
 

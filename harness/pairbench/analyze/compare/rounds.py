@@ -162,8 +162,7 @@ def round_values(record: Record, metric: str) -> tuple[float, ...]:
 
 def relative_to_baselines(all_measured: Sequence[MeasuredSides], metric: str, chosen: Sequence[bool]) -> Runs:
     """Return the rounds of the chosen variants, divided by those of their baselines and multiplied by the baselines' mean over all runs."""
-    # Runs are left out in which the two differ in their number of rounds; variants, whose baseline's source changed or is not known, or which are
-    # judged by another latency.
+    # Left out are runs in which the two differ in their number of rounds, and variants with another latency or a changed or unknown baseline.
     known = []
     for index, place in enumerate(baselines_of(all_measured)):
         if place is None or not chosen[index]:

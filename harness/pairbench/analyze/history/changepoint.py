@@ -193,8 +193,7 @@ class Found(NamedTuple):
 
 def searched(several: Iterable[ArrayLike], *, minimum_effect: float = 0.02) -> list[Found]:
     """Search several series together, which takes a third of the time of one after the other, and finds the same."""
-    # Each has one natural log a run (of a latency or of a speedup), oldest first, and NaN for a run without a value. `minimum_effect` is the smallest change that
-    # counts, up or down; 0.02 is 2 %.
+    # Each has one natural log a run (of a latency or of a speedup), oldest first, and NaN without a value. Smaller changes than `minimum_effect` (0.02 is 2 %) do not count.
     if minimum_effect < 0:
         raise ValueError(f"minimum_effect is {minimum_effect}, expected numbers from 0 up")
     smallest = math.log1p(minimum_effect)

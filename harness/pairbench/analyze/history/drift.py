@@ -75,8 +75,7 @@ def slope_beside(
     values: Floats, cuts: Sequence[int], known: Collection[int], smallest: float, penalty: float, least: float
 ) -> Slope | None:
     """Return the slope that explains a series better than its steps alone do, or than a step too small to count; None where none does."""
-    # `smallest` is the least rise or fall of the whole slope. At places where something else is `known` to have changed, a series may have any
-    # step, and pays no penalty.
+    # `smallest` is the least rise or fall of the whole slope. Where something else is `known` to have changed, any step is free of penalty.
     first = max(0, len(values) - _NEWEST)
     old = tuple(cut for cut in cuts if cut <= first)
     values, cuts = values[first:], tuple(cut - first for cut in cuts if cut > first)

@@ -74,8 +74,7 @@ def moves_of(
     points: Points, lines: Lines, steps: Sequence[Sequence[Changepoint]], *, first: int = 0
 ) -> tuple[Move, ...]:
     """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
-    # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, in which the
-    # result has its indices.
+    # `lines` are the latency and the control without drifts. `first` is the index of the part's first point; the result counts in the whole series.
     latency, beside = lines
     indices = _joined(*steps)
     stretches = stretches_of(len(points), indices, breaks_of(points))

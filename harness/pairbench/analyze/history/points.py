@@ -279,8 +279,7 @@ def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder
 
 def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit."""
-    # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks, in
-    # which the machine changed.
+    # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks.
     committed, started = (_moments(records, ordered, name) for name in ("commit_at", "started_at"))
     # A run that fills in never is of the latest commit so far.
     earlier = (committed < np.maximum.accumulate(committed)) & (committed > -math.inf)

@@ -167,8 +167,7 @@ class Latest(Value):
 def latest(
     points: Points, first: int, moves: Sequence[Move], line: Floats, own: Sequence[Changepoint], *, floor: float | None
 ) -> Latest:
-    # `first` is the index at which the newest definition begins, and from which `line`, the log latency without drifts, and the indices of `own`, its
-    # changepoints, count.
+    # `first` is where the newest definition begins; `line`, the log latency without drifts, and the indices of `own`, its changepoints, count from there.
     index = len(points) - 1
     if math.isnan(points.p50[index]):
         record = points[index].record

@@ -1,8 +1,7 @@
 """Two sessions on one device, of which only one is ever at work: two commits, whose outputs are compared, measured in turns, block by block.
 
 A second process at work on a GPU makes latencies three times as long. So a side gets its turn only when the other has
-said that its device has nothing left to do, and sleeps until then; whatever drifts from one minute to the next is in
-both sides alike.
+said that its device has nothing left to do, and sleeps until then; whatever drifts with time is in both sides alike.
 """
 
 import contextlib

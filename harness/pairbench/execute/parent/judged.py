@@ -130,8 +130,7 @@ class OutsideClock:
     def check_clock(self) -> None:
         """Raise a ClocksDisagreeError where the worker's clock is not ours, a NoMessageError where it did not say when it had an answer."""
         # The worker says when it asked and when it had the answer; the parent knows when the question came and when the answer went.
-        # From then until the next question came, no more time can have passed there than here; nor less from before it asked
-        # until it had the next answer.
+        # From an answer to the next question no more time can pass there than here; nor less from a question to the next answer.
         if not self._asked or any(one.since_ns is None for one in self._asked):
             raise NoMessageError("it did not say when it had an answer")
         for one, other in (*itertools.pairwise(self._asked), (self._asked[0], self._asked[-1])):

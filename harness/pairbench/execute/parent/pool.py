@@ -1,7 +1,6 @@
 """The parent's side of one worker process: start it, ask it, and explain its end.
 
-What a worker prints goes to a file without a name, of which no more than the end is ever read. On the line to it the parent never waits without looking after
-other things.
+A worker prints into a file without a name, of which only the end is read. While the parent waits for an answer it looks after other things.
 """
 
 import contextlib

@@ -230,8 +230,7 @@ def _loaded(sources: Mapping[str, str], entry: str) -> ModuleType:
 _folder = functools.cache(hold_folder)
 
 
-# These run in a namespace of the problem or of the candidate, see `problems.bound`. Each that is not timed alone names the digest, so that
-# hashes cover it.
+# These run in a namespace of the problem or of the candidate, see `problems.bound`. Each that is not timed alone names the digest, for hashes.
 # mypy: disable-error-code="no-untyped-def, name-defined"
 # ruff: noqa: F821, ARG001
 
