@@ -262,3 +262,20 @@ def test_the_precision_of_a_case_is_recorded_and_its_environment_is_the_runs(
     plain = "axis[rows=4,tf32=False]" if tf32 else "setting[rows=4]"
     assert known[f"{plain} baseline"] == known[f"{plain} v"] == "ieee"
     assert {precision for name, precision in known.items() if name.startswith("given")} == ({None} if tf32 else set())
+
+
+def test_modules_that_a_suite_makes_as_it_is_imported_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """Whatever torch's own seed is, which differs from one interpreter to the next; a lazy one gets its weights in its first call."""
+    settings = settle(tmp_path)
+    del settings["PAIRBENCH_WORKERS"]  # new interpreters time on a CPU
+    (tmp_path / "modules.py").write_text(
+        "import torch\nfrom pairbench import Operator, grid\n\n"
+        "LINEAR = torch.nn.Linear(8, 8).requires_grad_(False)\nLAZY = torch.nn.LazyLinear(8)\n\n\n"
+        "def lazy(x):\n    with torch.no_grad():\n        return LAZY(x)\n\n\n"
+        "for name, module in (('linear', lambda x: LINEAR(x)), ('lazy', lazy)):\n"
+        "    globals()[name + '_op'] = Operator(name, baseline=module, variants={'same': lambda x, m=module: m(x)},\n"
+        "        inputs=lambda make, n: {'x': make.normal(n, 8)}, cases=grid(n=[4]))\n"
+    )
+    done = call(tmp_path, settings, "run", "modules.py", "--device", "cpu", "--format", "json")
+    records = json.loads(done.stdout)["records"]
+    assert {(row["operator"], row["status"]) for row in records} == {("linear", "measured"), ("lazy", "measured")}, done

@@ -331,8 +331,7 @@ def judge(
 def calibrate(given: Given, runs: int = 5) -> int | None:
     """Measure this machine against itself. How far latencies move when nothing changed, and how many alarms that raises.
 
-    The runs are ordinary ones and stay in the store. What they show is kept beside them, and used and shown by every later comparison on this
-    device model.
+    The runs are ordinary ones and stay in the store. What they show is kept beside them, for later comparisons on this device model.
 
     Example: pairbench calibrate suites/conv.py --device cuda:0 --runs 5
     """

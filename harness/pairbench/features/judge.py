@@ -141,8 +141,7 @@ _PATIENCE_S = 10.0  # for a client to send its request, as others wait
 def serve(config: Config, device: str, address: str, notify: Callable[[str], None]) -> None:
     """Judge candidates until Ctrl-C, one at a time, for programs that connect to a Unix socket; processes that have torch loaded wait between them.
 
-    A connection is one request: a line of JSON with `problem` and `candidate`, answered by the JSON document of an `Answer`, or
-    of `error` and `exit_code`.
+    A connection is one request: a line of JSON with `problem` and `candidate`, answered by an `Answer`, or `error` and `exit_code`.
     """
     from pairbench.execute.parent.launch import open_launchers
 

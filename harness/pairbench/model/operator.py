@@ -158,13 +158,11 @@ class Operator(_Declared):
     """The tolerance of all outputs, or one for each output dtype; dtypes not named have the default. Where TF32 is allowed, that of
     float32 is widened to TF32's rounding (`with_tf32`), unless there is one under the name `tf32`."""
     cost: Callable[..., Any] | None = None
-    """A function of the axes that returns the least work of a case, as a `Cost`, a mapping `{"flops": ..., "bytes": ...}` or two numbers;
-    None where it is not declared."""
+    """A function of the axes that returns the least work of a case, as a `Cost`, a mapping `{"flops": ..., "bytes": ...}` or two numbers."""
     constants: tuple[str, ...] = ()
     """Inputs that stay the same from call to call, as weights do; what `prepare` may see."""
     state: tuple[str, ...] = ()
-    """Inputs that a call may change, as KV caches; each implementation has its own copy, and what a call leaves in
-    them is judged like its output."""
+    """Inputs that a call may change, as KV caches; each implementation has its own copy, which is judged like its output."""
     gradients: tuple[str, ...] = ()
     """Inputs, or parameters of modules among them, of which training needs the gradients. Each case then has the axis `direction`."""
     gradient_tolerance: Tolerance | Mapping[str, Tolerance] | None = None

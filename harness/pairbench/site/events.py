@@ -116,8 +116,7 @@ def series_events(
 ) -> tuple[SeriesEvent, ...]:
     """Return the events of one series: failures, moves of its level and counts, and a newest run that is worse.
 
-    Comparisons of its runs count for the newest run, unless a new level says the same, and for all while the history is too
-    short for levels.
+    Comparisons of its runs count for the newest run, unless a new level says the same, and for all in a short history.
     """
     points = trend.points
     failures = [step for step in trend.steps if step.outcome is GateOutcome.FAILED]

@@ -276,17 +276,22 @@ def build_inputs(
         making.seconds += time.perf_counter() - began
 
 
+def seed_generators(number: int, *, cuda: bool) -> None:
+    """Seed the generators that a suite's own code would use."""
+    # Not torch.manual_seed, which takes a millisecond: it notes down for each kind of device that is not there who asked.
+    torch.default_generator.manual_seed(number)
+    if cuda:
+        torch.cuda.manual_seed_all(number)
+    random.seed(number)
+    np.random.seed(number)  # noqa: NPY002
+
+
 def _built(operator: Operator, case: Case, device: torch.device, seed: int, like: dict[str, Any]) -> dict[str, Any]:
     number = zlib.crc32(f"{case.key}:{seed}".encode())
     make = Make(device=device, seed=number)
     # What inputs() makes without `make`, the weights of an nn.Linear say, is the same in every process as well.
     with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=True):
-        # Not torch.manual_seed, which takes a millisecond: it notes down for each kind of device that is not there who asked.
-        torch.default_generator.manual_seed(number)
-        if device.type == "cuda":
-            torch.cuda.manual_seed_all(number)
-        random.seed(number)
-        np.random.seed(number)  # noqa: NPY002 (the generator that a suite's own code would use)
+        seed_generators(number, cuda=device.type == "cuda")
         inputs = operator.inputs(make, **case.axes_for(operator.inputs, ["direction"] if operator.gradients else []))
     if isinstance(inputs, tuple):  # arguments by position, see `calls.bound`
         inputs = {str(place): value for place, value in enumerate(inputs)}

@@ -316,7 +316,8 @@ class Frozen:
             else:
                 for element in value:
                     self.hold_value(label, element)
-        elif "_forward_hooks" in (own := getattr(value, "__dict__", {})):  # a module's
+        elif "_forward_hooks" in (own := getattr(value, "__dict__", {})) and "_initialize_hook" not in own:
+            # A module's; those of a lazy module change in its first call.
             for name in [one for one in own if one.endswith("_hooks") or one == "_modules"]:
                 self.hold_value(f"{label}.{name}", own[name])
         elif type(value).__module__.startswith(_DECLARED) and hasattr(value, "__dict__"):
