@@ -290,7 +290,7 @@ def _show_run(
     isolated=option(
         "Keep the candidate from the network, and from all files but those of this command, as far as the kernel can."
     ),
-    serve=option("Judge for programs that connect to a socket, until Ctrl-C.", metavar="unix:PATH"),
+    serve=option("Answer programs that connect to a Unix socket, until Ctrl-C.", metavar="unix:PATH"),
 )
 def judge(
     given: Given,

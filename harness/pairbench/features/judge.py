@@ -139,7 +139,7 @@ _PATIENCE_S = 10.0  # for a client to send its request, as others wait
 
 
 def serve(config: Config, device: str, address: str, notify: Callable[[str], None]) -> None:
-    """Judge candidates until Ctrl-C, one at a time, for programs that connect to a Unix socket; processes that have torch loaded wait between them.
+    """Judge candidates until Ctrl-C, one at a time, for programs that connect to a Unix socket; fork servers stay from one to the next.
 
     A connection is one request: a line of JSON with `problem` and `candidate`, answered by an `Answer`, or `error` and `exit_code`.
     """
@@ -163,7 +163,7 @@ def serve(config: Config, device: str, address: str, notify: Callable[[str], Non
 
 
 def _line_from(connection: socket.socket) -> bytes:
-    """Return a client's line; an empty one where it hangs up, or only tries whether somebody listens."""
+    """Return a client's line; an empty one where it hangs up."""
     connection.settimeout(_PATIENCE_S)
     with contextlib.suppress(OSError), connection.makefile("rb") as lines:
         return lines.readline(_LONGEST)

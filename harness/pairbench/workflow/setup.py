@@ -202,7 +202,7 @@ class Chosen(Value):
         return tuple(taken)
 
     def left_out(self) -> list[str]:
-        """Return a line for each part of a definition that was not taken, and how many of how many were, and whether no candidate was; nothing for other suites."""
+        """Return a line for each part of a definition that was not taken, one with the counts, and one if no candidate was taken."""
         found = [one for one in self.survey.operators if one.suite.endswith(".json")]
         missing = Counter(why.partition(" ")[0] for one in found for why in one.left_out)
         missing["problem"] = sum(one.suite.endswith(".json") for one in self.survey.broken)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from pairbench.execute.worker.modules import ModuleForms, names_of, roots, watching
+from pairbench.execute.worker.modules import InputForms, names_of, roots, watching
 
 
 @dataclass
@@ -82,7 +82,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("words", CHANGES)
 def test_what_a_module_is_may_not_change_and_is_put_back(words: str) -> None:
     net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-    forms = ModuleForms({"m": net})
+    forms = InputForms({"m": net})
     net.cached = torch.zeros(1)  # what it keeps for itself is its own
     assert forms.changed() is None
     CHANGES[words](net)

@@ -70,7 +70,7 @@ class CaseState:
             self.end(entry, Status.SKIPPED, reason)
 
     def leave_out_baselines(self, *, alternatives: bool = False) -> None:
-        """End the baselines that nothing is to be compared with, for all their variants are wrong; with `alternatives`, all but library variants, which end, too."""
+        """End the baselines whose variants are all wrong; with `alternatives`, library variants do not count as variants, and end with their baseline."""
         kinds = {one.name: one.kind for one in self.planned.operator.implementations}
         for baseline in self.timed():
             variants = [entry for entry in self.planned.entries if entry.mode == baseline.mode and entry != baseline]

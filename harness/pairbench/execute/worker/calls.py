@@ -21,7 +21,7 @@ from pairbench.execute.worker import trees
 from pairbench.execute.worker.graphs import Replay, capture
 from pairbench.execute.worker.guard import charged, is_out_of_memory
 from pairbench.execute.worker.judge.plain import readable
-from pairbench.execute.worker.modules import ModuleForms
+from pairbench.execute.worker.modules import InputForms
 from pairbench.execute.worker.training import Training, arguments
 from pairbench.execute.worker.trees import check_supported, copy_inputs, leaves, named_tensors
 from pairbench.execute.worker.verify.distance import DRAW
@@ -120,7 +120,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     initial = trees.copy_inputs(state) if operator.reset is True else {}
     consumed = {name: value for name, value in own.items() if name not in state}
     given = {**inputs, **consumed}
-    reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs, ModuleForms(own))
+    reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs, InputForms(own))
     kwargs = {**arguments(given), **state, **_prepared(operator, variant, inputs)}
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
     if operator.direction and any(map(str.isdecimal, kwargs)):
@@ -151,7 +151,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     )
 
 
-def _reset(operator: Operator, state: Any, initial: Any, consumed: Any, inputs: Any, forms: ModuleForms) -> None:
+def _reset(operator: Operator, state: Any, initial: Any, consumed: Any, inputs: Any, forms: InputForms) -> None:
     if why := forms.changed():  # else its code would run here, outside of the clock
         raise DeclarationError(why)
     if callable(operator.reset):

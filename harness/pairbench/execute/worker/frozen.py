@@ -174,14 +174,14 @@ class Frozen:
         self._elements: list[_Elements] = []
         self._large: list[_Whole] = []
         self._new: list[tuple[str, Mapping[str, Any], set[str], Callable[[str], object]]] = []
-        """Names that a namespace may not get, for they would hide builtins or what a class inherits, and what takes one away."""
+        """Names that a namespace may not get, for they would hide builtins or inherited methods, and a function that removes one."""
         self._parts = {name: (list[Any](), list[Any](), list[str]()) for name in _READERS}
         """Objects, the value that each has under the name, and labels."""
         self._seen: dict[tuple[int, str], Any] = {}
         """The held values by identity, kept alive so that no other value takes their address."""
 
     def changed(self) -> list[str]:
-        """Return the labels of changed values; new names are no concern, but those that hide another are, and new elements of a list, set or dict."""
+        """Return the labels of changed values, of new names that hide another, and of lists, sets and dicts with new elements."""
         return [] if self._is_untouched() else self._changes()
 
     def _is_untouched(self) -> bool:

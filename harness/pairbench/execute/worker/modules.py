@@ -70,7 +70,7 @@ def _code_of(value: Any) -> tuple[type, set[Any]]:
     return type(value), {name for name, held in own.items() if type(name) is str and callable(held)}
 
 
-class ModuleForms:
+class InputForms:
     """The form of inputs besides their values: the class and functions of each object; whether modules train, and their parameters, parts and hooks."""
 
     def __init__(self, tree: Any) -> None:

@@ -82,7 +82,7 @@ class Training:
     def build(self) -> None:
         self._outputs = None  # its memory may be needed
         self._versions = [tensor._version for tensor in self.watched]
-        # Without the outputs' gradients: who has kept them could compute what they lead to here, outside of the clock.
+        # The outputs' gradients are zero meanwhile: a forward that has kept them would compute the backward here, outside of the clock.
         held = [(gradient.data, gradient.clone()) for gradient in self.output_gradients.values()]
         try:
             torch._foreach_zero_([gradient for gradient, _ in held] or [torch.empty(1)])

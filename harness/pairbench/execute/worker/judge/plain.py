@@ -154,7 +154,7 @@ def _computes(kind: type) -> bool:
 
 
 def _held(part: Any) -> dict[str, Any]:
-    """Return an object's own attributes of plain names, without a call of its code; none where its class computes them."""
+    """Return an object's own attributes with plain names, without calling its code; none where its class computes them."""
     own = {} if _computes(type(part)) else _own(part, "__dict__")
     return {name: value for name, value in dict.items(own) if type(name) is str}  # others hash and compare by code
 

@@ -18,7 +18,7 @@ from pairbench.execute.worker import trees, trusted
 from pairbench.execute.worker.calls import build_inputs, synchronize
 from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.guard import UnnamedError
-from pairbench.execute.worker.modules import ModuleForms
+from pairbench.execute.worker.modules import InputForms
 from pairbench.execute.worker.process_state import STATE, files
 from pairbench.execute.worker.trusted import processes
 from pairbench.model.case import Case
@@ -159,7 +159,7 @@ class FirstCalls:
     def __init__(self, inputs: dict[str, Any], renew: Callable[[], object]) -> None:
         """Remember the inputs that every implementation leaves alone; `renew` restores them."""
         self._tensors = trees.named_tensors(inputs)
-        self._forms = ModuleForms(inputs)
+        self._forms = InputForms(inputs)
         self._renew = renew
         self._sums = {name: _sum(tensor) for name, tensor in self._tensors.items()}
         self._versions = self._read_versions()
@@ -191,7 +191,7 @@ class Watch:
         self._values = values
         self._constants = trees.named_tensors(constants or {})
         self._shared = trees.named_tensors(values.shared)
-        self._forms = ModuleForms({**values.shared, **(constants or {})})
+        self._forms = InputForms({**values.shared, **(constants or {})})
         self.begin()
         self._owed_s = 0.0
         self._looked = trusted.perf_counter()
@@ -290,7 +290,7 @@ class Watch:
 
 
 def _sum(tensor: torch.Tensor) -> int:
-    """Return a hash of sums of a tensor's bytes, each of every 61st eight: rows that are exchanged show as well, and it costs one pass."""
+    """Return a hash of a tensor's bytes, of 61 sums of every 61st word of eight bytes: it costs one pass, and exchanged rows show."""
     raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     whole = raw.numel() // (8 * 61) * (8 * 61)
     words = raw[:whole].view(torch.int64) if raw.storage_offset() % 8 == 0 else raw[:whole].clone().view(torch.int64)

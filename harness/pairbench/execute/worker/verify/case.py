@@ -17,7 +17,7 @@ from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
 from pairbench.execute.worker.guard import SuiteFaultError, explain, is_out_of_memory
 from pairbench.execute.worker.judge.plain import output_name, readable, refused
-from pairbench.execute.worker.modules import ModuleForms, TransparentMode
+from pairbench.execute.worker.modules import InputForms, TransparentMode
 from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import copy_tree, distinct, dtype_name, has_room, leaves, tensors
 from pairbench.execute.worker.verify.distance import SeenRandom
@@ -214,11 +214,11 @@ def _verify(
     inputs = trees.copy_inputs(references[0].inputs)
     if entry.mode == "compile":
         forget_compilations()
-    forms = [ModuleForms(inputs)]
+    forms = [InputForms(inputs)]
     started = time.perf_counter_ns()
     try:
         call = make_call(operator, variant, entry.mode, inputs)
-        forms.append(ModuleForms(call.given))
+        forms.append(InputForms(call.given))
         outputs = call.observe()
     except CaptureError as error:
         told = f"cannot be captured as a CUDA graph: {error}"
@@ -265,7 +265,7 @@ def _verify(
     )
 
 
-def _changed(forms: list[ModuleForms]) -> str | None:
+def _changed(forms: list[InputForms]) -> str | None:
     return next(filter(None, [form.changed() for form in forms]), None)
 
 
