@@ -48,8 +48,7 @@ def compact(given: Given, keep: int = 100) -> int | None:
     """Merge the records of old runs into one file a device model and month, so that `trend` reads pieces of few files. Loses nothing.
 
     Every row stays as it is, and samples are left alone. It may be killed at any time, done again (then nothing is left to do), and go on
-    beside runs and readers. A month that is not over is left until it has 16 such runs. Exit code: 1 where a file cannot be read, which is
-    named and stays; else 0.
+    beside runs and readers. A month that is not over is left until it has 16 such runs. Exit code: 1 where a file cannot be read; else 0.
 
     Example: pairbench store compact --store s3://bucket/results
     """

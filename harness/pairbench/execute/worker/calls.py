@@ -204,8 +204,7 @@ class Make(Value):
     What `inputs` makes by torch's own functions is on the host, and takes long where it is large: within `with make.device:` it is made on that
     device as well, and is the same for a seed.
 
-    Random values are drawn in float32 (float64 for float64) and then rounded, so that one seed means nearly the same
-    input in every dtype.
+    Random values are drawn in float32 (float64 for float64) and then rounded, so that a seed means the same in every dtype.
     """
 
     device: torch.device

@@ -82,14 +82,17 @@ class Training:
     def build(self) -> None:
         self._outputs = None  # its memory may be needed
         self._versions = [tensor._version for tensor in self.watched]
-        # The outputs' gradients are zero meanwhile: a forward that has kept them would compute the backward here, outside of the clock.
-        held = [(gradient.data, gradient.clone()) for gradient in self.output_gradients.values()]
+        self._invert_gradients()
         try:
-            torch._foreach_zero_([gradient for gradient, _ in held] or [torch.empty(1)])
             self._outputs = self._forward()
         finally:
-            for gradient, values in held:
-                gradient.copy_(values)
+            self._invert_gradients()
+
+    def _invert_gradients(self) -> None:
+        """Invert the bits of the outputs' gradients, or put them back: a forward that has kept them would compute the backward outside of the clock."""
+        for gradient in self.output_gradients.values():
+            parts = torch.view_as_real(gradient.data) if gradient.is_complex() else gradient.data
+            parts.view(getattr(torch, f"int{8 * parts.element_size()}")).bitwise_not_()
 
     def ready(self, build: Callable[[], Any] | None = None) -> None:
         """Restore the call's state, and build the graph of a backward again if it is of other values or may be overwritten; a replay gives its own function `build` to do so."""
