@@ -171,7 +171,7 @@ def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         pairbench.measure({"a": abs, "b": abs}, lambda make, n: {})
     with pytest.raises(UsageError, match=r"argument 'x' is a Linear, expected tensors"):
         pairbench.measure({"a": lambda x: x, "b": lambda x: x}, [torch.nn.Linear(1, 1)])
-    with pytest.raises(DeclarationError, match="expected a name of letters"):
+    with pytest.raises(DeclarationError, match="expected a name of ASCII letters"):
         pairbench.measure({"a": abs, "b c": abs}, torch.ones(1))
     monkeypatch.setenv("PAIRBENCH_OWNER", "somebody")
     with pytest.raises(UsageError, match="below `if __name__ == '__main__':`"):
