@@ -81,6 +81,8 @@ ABOUT = {
         "harness/pairbench/report",
         "harness/pairbench/site",
     ),
+    "tests/workflow/site/": ("dashboards", "harness/pairbench/report", "harness/pairbench/site"),
+    "tests/docs/": ("docs/problems.md", "harness/pairbench/features/judge.py"),
     "tests/fleet/": ("harness/pairbench/features/fleet",),
     "tests/faults/": ("harness/pairbench/store",),
     "tests/lab/gate/": ("harness/pairbench/analyze/compare",),

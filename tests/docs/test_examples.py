@@ -108,7 +108,13 @@ def test_the_pages_that_run_are_those_that_one_expects() -> None:
     assert len(PAGES) > 75
 
 
-@pytest.mark.parametrize("page", PAGES_THAT_RUN)
+COMPILES = "docs/problems.md"
+"""The page whose commands compile: each waits ten seconds for the first C++ kernel."""
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page == COMPILES)) for page in PAGES_THAT_RUN]
+)
 def test_the_blocks_of_a_page_run(page: str, made: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(made, folder)

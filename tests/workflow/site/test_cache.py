@@ -153,6 +153,7 @@ OF_THE_SITE = (a_page, no_cache, a_damaged_cache)  # what a new folder gets is a
 NOT_SEEN = (*OF_THE_SITE, merged)
 
 
+@pytest.mark.slow
 def test_after_any_change_it_is_the_site_that_a_new_folder_gets(folder: Path) -> None:
     before = content(folder / "site")
     for change in CHANGES:
