@@ -287,7 +287,7 @@ def test_values_change_between_the_lead_in_and_the_sample() -> None:
     warm_up = len(seen) % 2  # then come a lead-in and its sample, time and again
     pairs = list(zip(seen[warm_up::2], seen[warm_up + 1 :: 2], strict=True))[measure._WARM_UP_BLOCKS :]
     assert len(pairs) >= 20 and all(lead_in != sample for lead_in, sample in pairs)
-    assert {number for number, _ in entries[0].kept} <= {0, 1, 2} and 2 <= len(entries[0].kept) < len(pairs)
+    assert {number for number, _ in entries[0].kept} <= {0, 1, 2} and 1 <= len(entries[0].kept) < len(pairs)
 
 
 def test_outputs_are_kept_of_calls_whose_values_have_changed_since_the_lead_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +304,7 @@ def test_outputs_are_kept_of_calls_whose_values_have_changed_since_the_lead_in(m
     entries = timed(baseline=call, a=lambda: 1.0)
     take(entries, values=values)
     places = [int(output) for _, output in entries[0].kept]
-    assert len(places) >= 2 and all(seen[place - 1] != seen[place] for place in places)
+    assert places and all(seen[place - 1] != seen[place] for place in places)
     assert all(number == seen[int(output)] for number, output in entries[0].kept)
 
 
