@@ -265,7 +265,7 @@ def test_the_precision_of_a_case_is_recorded_and_its_environment_is_the_runs(
 
 
 def test_modules_that_a_suite_makes_as_it_is_imported_are_the_same_in_every_process(tmp_path: Path) -> None:
-    """Whatever torch's own seed is, which differs from one interpreter to the next; a lazy one gets its weights in its first call."""
+    """The default seed of torch is drawn anew in each interpreter, and a lazy module gets its weights in its first call."""
     settings = settle(tmp_path)
     del settings["PAIRBENCH_WORKERS"]  # new interpreters time on a CPU
     (tmp_path / "modules.py").write_text(

@@ -175,6 +175,16 @@ def test_a_server_judges_one_request_after_the_other(tmp_path: Path, environment
                 line.connect(str(path))
                 line.sendall(b'{"problem": "ops.py"}\n')
                 assert "expected {" in json.loads(line.makefile().read())["error"]
+            for bad in (
+                b'{"problem": "a", "candidate": "b", "device": "cpu"}\n',
+                b'{"problem": "\\ud800", "candidate": "\\u0000"}\n',
+                b"[" * 60_000 + b"\n",
+                b"\xff\n",
+            ):
+                with socket.socket(socket.AF_UNIX) as line:
+                    line.connect(str(path))
+                    line.sendall(bad)
+                    assert "is unknown, expected {" in json.loads(line.makefile().read())["error"], bad[:40]
             second = call(tmp_path, environment, "judge", "--serve", f"unix:{path}", "--device", "cpu")
             assert second.returncode == 2 and "another process listens there" in second.stderr
         finally:

@@ -1,6 +1,6 @@
 """Makes the rows of a store from outcomes: statistics are derived here, from raw samples, and nowhere else.
 
-Impossible results are refused: faster than the hardware, without work where the baseline needs some, or with latencies in contradiction.
+Impossible results are refused: faster than the hardware, without work where the baseline needs some, or with latencies that contradict one another.
 """
 
 import itertools

@@ -77,7 +77,7 @@ class Answer(Value):
     candidate: str
     device: str | None
     kept_from: tuple[str, ...] = ()
-    """What `--isolated` has kept the candidate from: `network`, `files`."""
+    """The resources that `--isolated` kept from the candidate: `network`, `files`."""
     cases: tuple[CaseAnswer, ...]
 
     def lines(self) -> list[str]:
@@ -171,10 +171,10 @@ def _line_from(connection: socket.socket) -> bytes:
 
 
 def _request_in(line: bytes) -> tuple[str, str]:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         match json.loads(line):
-            case {"problem": str(problem), "candidate": str(candidate), **others} if not others:
-                return problem, candidate
+            case {"problem": str(one), "candidate": str(other), **more} if not more and (one + other).isprintable():
+                return one, other
     expected = '{"problem": PATH, "candidate": PATH_OR_VARIANT} in one line'
     raise UsageError(f"the request {line[:200].decode(errors='replace')!r} is unknown, expected {expected}")
 

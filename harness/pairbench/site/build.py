@@ -1,6 +1,6 @@
 """Builds the site of a store and publishes it: into a folder, and from there to a folder or bucket where others see it.
 
-In a folder only what changed is written, and what is gone from the site is removed. A target gets data before the pages.
+In a folder only what changed is written, and what is gone from the site is removed. A target gets data before the pages that read them.
 """
 
 import datetime as dt

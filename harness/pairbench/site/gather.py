@@ -179,7 +179,7 @@ _EXPLAINED = 100  # the number of newest events that say how kernels differ
 
 @functools.lru_cache(maxsize=1)  # most runs have the series of the run before
 def _series_in_budget(reasons: tuple[str | None, ...], *columns: tuple[Any, ...]) -> frozenset[Series]:
-    """Return the series in columns of records, without those that a run had no time for."""
+    """Return the series that columns of records name; records that were out of budget are left out."""
     rows = zip(reasons, zip(*columns, strict=True), strict=True)
     named = (names for reason, names in rows if reason != OUT_OF_BUDGET and None not in names)
     return frozenset(Series(**dict(zip(COLUMNS, names, strict=True))) for names in named)

@@ -23,7 +23,7 @@ Pair = tuple[Floats, Floats]  # of each series, or of each point
 _LEAST = 8  # the number of series below which nothing is lent
 _WINDOW = 60  # the number of series of neighbouring latency that give the usual spread at a latency
 _NARROWEST = 15
-"""The least number of neighbouring series, if there are as many; otherwise a third of all, for the usual spread is curved."""
+"""The least number of neighbouring series, or a third of all if these are fewer: the usual spread is no straight line."""
 _BAND = 30  # the number of controls that tell how much further runs spread than their rounds
 
 

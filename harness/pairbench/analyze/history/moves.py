@@ -74,7 +74,7 @@ def moves_of(
     points: Points, lines: Lines, steps: Sequence[Sequence[Changepoint]], *, first: int = 0
 ) -> tuple[Move, ...]:
     """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
-    # `lines` are the latency and the control without drifts. `first` is the index of the part's first point; the result counts in the whole series.
+    # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, as are those of the result.
     latency, beside = lines
     indices = _joined(*steps)
     stretches = stretches_of(len(points), indices, breaks_of(points))
@@ -243,7 +243,7 @@ class Step(Value):
     ended: int | None = None
     """Index of the run in which it was no longer so; None while it lasts."""
     superseded: bool = False
-    """Whether it ended because something replaced it, such as a new definition, and not because it was undone."""
+    """Whether the move ended because something replaced it, such as a new definition, and not because it was undone."""
 
     @property
     def worse(self) -> bool:

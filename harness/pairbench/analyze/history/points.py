@@ -178,7 +178,7 @@ class History(NamedTuple):
 
 
 class InOrder(NamedTuple):
-    """The places of the records of a case in one mode on one device model, each once, oldest first; and the number of runs that were there twice."""
+    """The places of the records of a case in one mode on one device model, each once, oldest first; and the number of runs that were found twice."""
 
     records: LazyRecords
     places: Places
@@ -248,7 +248,7 @@ def _results(records: LazyRecords) -> Floats:
 
 
 def by_case(records: LazyRecords) -> Iterator[tuple[str, str, list[str], InOrder]]:
-    """Yield case and mode, the names of its implementations, and its records in order, without those that a run had no time for."""
+    """Yield each case and mode with the names of its implementations and its records in order; records that were out of budget are left out."""
     columns = [_codes(records, name) for name in ("case", "mode", "implementation")]
     (cases, modes, names), texts = zip(*columns, strict=True)
     here = np.flatnonzero((cases >= 0) & (modes >= 0) & ~_is(records, slice(None), "reason", OUT_OF_BUDGET))

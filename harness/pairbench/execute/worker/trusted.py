@@ -62,13 +62,12 @@ def _refuse_changes_of_gpus() -> None:
         import pynvml
 
         for name in [name for name in vars(pynvml) if _CHANGES_A_GPU.match(name)]:
-            setattr(pynvml, name, functools.partial(_refuse, name))
+            setattr(pynvml, name, functools.partial(_refuse, name, "the GPU"))
 
 
-def _refuse(name: str, *_: object, **__: object) -> NoReturn:
-    what = "GPU" if name.startswith("nvml") else "interpreter"
-    advice = f"pairbench measures a{'' if what == 'GPU' else 'n'} {what} as it finds it, so set it up before the run"
-    raise PermissionError(f"{name} would change the {what} for everything that is timed on it; {advice}")
+def _refuse(name: str, changed: str, *_: object, **__: object) -> NoReturn:
+    advice = f"pairbench measures {changed} as it finds it, so set it up before the run"
+    raise PermissionError(f"{name} would change {changed} for everything that is timed on it; {advice}")
 
 
 _STARTERS = tuple(
@@ -174,7 +173,7 @@ _TO_REGISTER = tuple(
 for _module, _starter in _STARTERS:
     setattr(_module, _starter, _noticed(getattr(_module, _starter)))
 notice_registrations(_registers_for_suite)
-vars(sys)["addaudithook"] = functools.partial(_refuse, "sys.addaudithook")  # it could never be taken away
+vars(sys)["addaudithook"] = functools.partial(_refuse, "sys.addaudithook", "the interpreter")  # a hook would stay
 _refuse_changes_of_gpus()
 watch = Frozen()
 """The frozen values of this process. A worker imports this module before it loads a suite."""

@@ -1,7 +1,7 @@
 """Where one call spends its time: the profiler's trace of it, its modules, and the lines that copy, cast and wait.
 
 Three passes, since each would disturb the others: one whose trace shows which module and operator launched each kernel; on a GPU one that records the call
-alone, for times and gaps; one that sees every operator as it is dispatched, with the frame that called it. Traces share the order of kernels of a name.
+alone, for times and gaps; one that sees every operator as it is dispatched, with the frame that called it. The n-th kernel of a name is the same in both traces.
 """
 
 import contextlib
