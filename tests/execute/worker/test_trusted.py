@@ -1,4 +1,6 @@
 import functools
+import subprocess
+import sys
 
 import pynvml
 import pytest
@@ -28,3 +30,18 @@ def test_a_reading_that_was_replaced_is_found_out(monkeypatch: pytest.MonkeyPatc
     assert watch.changed() == []
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", lambda _: 0)
     assert watch.changed() == ["pynvml.nvmlDeviceGetPowerUsage"]
+
+
+_AUDITS = """
+import sys
+import torch
+sys.version_info = (3, 12, 0, "final", 0)
+import pairbench.execute.worker.trusted
+import filelock
+"""
+
+
+def test_filelock_which_the_compiler_loads_may_add_its_audit_hook() -> None:
+    """It adds one from Python 3.12 on, so every suite that compiles was refused there."""
+    done = subprocess.run([sys.executable, "-c", _AUDITS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

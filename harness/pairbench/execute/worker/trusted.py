@@ -27,6 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+import filelock  # noqa: F401 (torch.compile loads it, and with it an audit hook, which is refused below)
 import numpy as np
 import torch
 
