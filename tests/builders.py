@@ -17,8 +17,9 @@ from typing import Any
 from unittest import mock
 
 from pairbench.model.comparison import Acceptance, Calibration, Change, Floor, GateOutcome, Judgement
+from pairbench.model.outcome import KernelCount
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
-from pairbench.model.record import HOST_JUDGED, KernelCount, Record, Samples, Series
+from pairbench.model.record import HOST_JUDGED, Record, Samples, Series
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import RUN, WholeStore
 from pairbench.store.schema import from_table

@@ -14,6 +14,7 @@ from pairbench.model.environment import Commit, Device, Environment
 from pairbench.model.outcome import (
     Correctness,
     EntrySamples,
+    KernelCount,
     Launches,
     Outcome,
     Profile,
@@ -23,7 +24,7 @@ from pairbench.model.outcome import (
     Verification,
 )
 from pairbench.model.plan import BrokenSuite, Entry, ImplementationDescription
-from pairbench.model.record import KernelCount, Record
+from pairbench.model.record import Record
 from pairbench.stats import latency_intervals, speedup_interval
 from tests.builders import described
 

@@ -20,6 +20,7 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import (
     Correctness,
     EntrySamples,
+    KernelCount,
     Launches,
     Profile,
     Status,
@@ -28,7 +29,6 @@ from pairbench.model.outcome import (
     Verification,
 )
 from pairbench.model.plan import ImplementationDescription
-from pairbench.model.record import KernelCount
 from tests.builders import described
 from tests.execute.made import GPU, about, entry, samples_of, timed_round
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pairbench.model.record import KernelCount, Record, columns
+from pairbench.model.outcome import KernelCount
+from pairbench.model.record import Record, columns
 from pairbench.report.render import FORMATS, Terminal
 from pairbench.report.rows import answer, believed, expanded, ordered, render
 from pairbench.report.units import issuing

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from pairbench.model.record import KernelCount, Record, Samples
+from pairbench.model.outcome import KernelCount
+from pairbench.model.record import Record, Samples
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.opened import OpenedFile

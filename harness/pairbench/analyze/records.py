@@ -382,6 +382,7 @@ def _profile_columns(outcome: Outcome) -> dict[str, Any]:
         "ops_per_call": profile.ops,
         "launch_status": profile.launches.status,
         "kernels": profile.launches.kernel_counts,
+        "kernel_builds": profile.launches.kernel_builds,
         "peak_bytes": profile.peak_bytes,
         "allocations_per_call": profile.allocations,
         "saved_bytes": profile.saved_bytes,

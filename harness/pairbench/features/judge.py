@@ -18,6 +18,7 @@ from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record, p50_of, result_of, speedup_over
 from pairbench.own_folders import held_folder
 from pairbench.report.render import to_json
+from pairbench.report.rows import most
 from pairbench.report.units import ratio, ratio_range
 from pairbench.stats import Interval
 from pairbench.suite.modules import PROBLEM
@@ -61,6 +62,9 @@ class CaseAnswer(Value):
     ops_per_call: float | None
     peak_bytes: int | None
     saved_bytes: int | None
+    registers: int | None
+    """Most registers a thread of its kernels; `spills` are most words of 4 bytes a thread that a kernel in Triton spilled."""
+    spills: int | None
     roofline_fraction: float | None
     sol_score: float | None
     """SOL-ExecBench's score: 0.5 at the latency of the faster of baseline and compiled, 1 at this device's roof; null without a declared cost."""
@@ -260,6 +264,8 @@ def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:
         over_compiled=speedup_over(record, beside.get("compiled")),
         over_best=speedup_over(record, best),
         best=best.implementation if best else None,
+        registers=most(record, "registers"),
+        spills=most(record, "spills"),
         sol_score=_sol_score(record, (baseline, beside.get("compiled"))),
         **{name: getattr(record, name) for name in _COPIED},
     )

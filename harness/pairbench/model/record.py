@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
 
 from pairbench.model.environment import withheld
+from pairbench.model.outcome import KernelBuild, KernelCount
 from pairbench.model.plain import Value
 
 if TYPE_CHECKING:
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
 def column(description: str) -> Any:
     """Declare a field that is a column of the store."""
     return field(default=None, metadata={"description": description})
-
-
-class KernelCount(Value):
-    """A device kernel that one call runs."""
-
-    name: str
-    count: int
-    total_ns: float
-    """Time on the device per call in ns, all launches together; profiled, so an indication and never a latency."""
 
 
 class Record(Value):
@@ -231,6 +223,10 @@ class Record(Value):
     ops_per_call: int | None = column("ATen operators dispatched; exact on every device")
     launch_status: str | None = column("exact, unreliable, unavailable or not_applicable")
     kernels: tuple[KernelCount, ...] | None = column("kernels per call: name, count, total_ns")
+    kernel_builds: tuple[KernelBuild, ...] | None = column(
+        "how each of these was compiled: registers a thread, shared memory and warps a block; of kernels in Triton also spilled words "
+        "a thread, stages, and a digest of the machine code"
+    )
 
     peak_bytes: int | None = column("peak memory above the inputs during a call")
     allocations_per_call: int | None = column("allocations of a call")

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from pairbench.model.comparison import Attribution, Change, GateOutcome
+from pairbench.model.outcome import KernelCount
 from pairbench.model.plain import Value
-from pairbench.model.record import KernelCount, Series
+from pairbench.model.record import Series
 from pairbench.stats import Interval
 
 STATES = ("failed", "regression", "undecided", "improvement", "new", "unchanged", "skipped")

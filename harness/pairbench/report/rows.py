@@ -182,7 +182,15 @@ def note(record: Record, baseline: Record | None = None) -> str:
         units.same_memory(record),
         units.repeats_otherwise(record, baseline),
     )
-    return clean("; ".join(filter(None, (why, units.remark(record), *of_call, autotuned(record)))))
+    spills = most(record, "spills")
+    spilled = f"spills {spills} words a thread" if spills else ""
+    return clean("; ".join(filter(None, (why, units.remark(record), *of_call, autotuned(record), spilled))))
+
+
+def most(record: Record, name: str) -> int | None:
+    """Return the largest value of an attribute of a record's `kernel_builds`; None where none is known."""
+    known = [value for build in record.kernel_builds or () if (value := getattr(build, name)) is not None]
+    return max(known, default=None)
 
 
 def autotuned(record: Record) -> str:

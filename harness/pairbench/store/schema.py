@@ -17,6 +17,7 @@
 #   9  stream_*: the latency of the call's own launches; stream_speedup; stream_ns of samples; float32_precision; reuses_output; consumes
 #  10  deterministic, repeat_error
 #  11  speedup_over_best, best_alternative
+#  12  kernel_builds
 
 import contextlib
 import functools
@@ -35,7 +36,7 @@ from pairbench.model.plain import plain
 from pairbench.model.record import LazyRecords, Record, Samples
 from pairbench.store.location import is_run_id
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 VERSION_KEY = b"pairbench.schema_version"
 """Key of the schema version in each file's metadata; a parquet file without it is not ours."""
@@ -248,7 +249,10 @@ def _conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedAr
         column = column.cast(wanted)
     if pa.types.is_list(wanted) and name != "stream_ns":  # which is not taken of each sample
         for values in (chunk.flatten() for chunk in column.chunks):
-            arrays = [values] if not pa.types.is_struct(values.type) else [values, *values.flatten()]
+            whole = (
+                pa.types.is_struct(values.type) and name != "kernel_builds"
+            )  # of which some is known in Triton alone
+            arrays = [values, *(values.flatten() if whole else ())]
             if any(array.null_count for array in arrays):
                 raise UnsoundError(f"column {name!r} has lists with nothing in a place, expected a value in each")
     return column

@@ -7,6 +7,7 @@ import pytest
 from pairbench.analyze.compare.attribute import (
     FIELDS,
     Circumstances,
+    build_changes,
     elsewhere,
     era_changes,
     kernel_changes,
@@ -14,7 +15,8 @@ from pairbench.analyze.compare.attribute import (
     outcome_of_move,
 )
 from pairbench.model.comparison import Attribution, EraChange, GateOutcome
-from pairbench.model.record import KernelCount, Record
+from pairbench.model.outcome import KernelBuild, KernelCount
+from pairbench.model.record import Record
 from pairbench.stats import Interval
 from tests.builders import make_run
 
@@ -159,3 +161,38 @@ def test_another_machine_or_gpu_is_said() -> None:
     assert elsewhere(RECORD, RECORD) == ""
     assert elsewhere(RECORD, replace(RECORD, hostname="b")) == "another machine, box -> b"
     assert "another GPU of the model, GPU-0 -> GPU-1" in elsewhere(RECORD, replace(RECORD, device_uuid="GPU-1"))
+
+
+BUILT = KernelBuild(name="_add", registers=40, shared_bytes=0, warps=4, spills=0, stages=3, code="aa")
+
+
+@pytest.mark.parametrize(
+    ("now", "phrase"),
+    [
+        (replace(BUILT, registers=64, spills=12), "_add was compiled otherwise (40 registers, 0 spills, "),
+        (replace(BUILT, code="bb"), "_add was compiled otherwise (other machine code)"),
+        (BUILT, ""),
+        (replace(BUILT, name="_new"), ""),
+    ],
+)
+def test_a_kernel_that_was_compiled_otherwise_is_named(now: KernelBuild, phrase: str) -> None:
+    before, after = (replace(RECORD, kernel_builds=(one,)) for one in (BUILT, now))
+    assert build_changes(before, after).startswith(phrase) and bool(build_changes(before, after)) is bool(phrase)
+    assert Circumstances.between(before, after).built == build_changes(before, after)
+    # A changed source explains it.
+    assert Circumstances.between(before, replace(after, implementation_hash="other")).built == ""
+    # Nothing is known of an earlier release's record.
+    assert build_changes(replace(RECORD, kernel_builds=None), after) == ""
+
+
+def test_another_choice_of_the_autotuner_is_named_before_another_gpu() -> None:
+    """The control, which no tuner changed, stayed where it was."""
+    before = replace(RECORD, autotuned=("_add: BLOCK=128",), device_uuid="GPU-1")
+    after = replace(RECORD, autotuned=("_add: BLOCK=256",), device_uuid="GPU-2")
+    found = Circumstances.between(before, after, gpus=("GPU-1", "GPU-2"))
+    slower, still = Interval(1.2, 1.15, 1.25), Interval(1.0, 0.99, 1.01)
+    cause, why = found.cause_of_latency(slower, still)
+    assert cause is Attribution.CODE
+    assert why.startswith("autotuned _add: BLOCK=256 instead of _add: BLOCK=128; its control moved +0.0 %")
+    # A control that moved alike was not tuned: the machine did both.
+    assert found.cause_of_latency(slower, slower)[0] is Attribution.MACHINE

@@ -11,7 +11,8 @@ from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.facts import run_head
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.comparison import Acceptance, Attribution, GateOutcome
-from pairbench.model.record import KernelCount, LazyRecords, Record, Series
+from pairbench.model.outcome import KernelCount
+from pairbench.model.record import LazyRecords, Record, Series
 from pairbench.site.events import (
     Heads,
     MoveLife,

@@ -1,6 +1,9 @@
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +15,12 @@ from pairbench.execute.worker.profile import (
     count_events,
     count_launches,
     count_ops,
+    digest_of_code,
     host_memory,
     split_events,
+    with_compiled,
 )
+from pairbench.model.outcome import KernelBuild
 from tests.execute.traces import Event
 from tests.execute.traces import Trace as Recorded
 
@@ -248,3 +254,49 @@ assert counters["frames"]["total"] == before, "what watches was compiled, or the
 def test_watching_loads_no_compiler_and_is_not_compiled() -> None:
     done = subprocess.run([sys.executable, "-c", _WATCHED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def elf(code: bytes, lines: bytes) -> bytes:
+    """Return a small ELF file with two sections, as ptxas writes a cubin."""
+    names = b"\0.text._k\0.debug_line\0.shstrtab\0"
+    parts = {b".text._k": code, b".debug_line": lines, b".shstrtab": names}
+    body, headers = b"\0" * 64, b"\0" * 64
+    for name, part in parts.items():
+        headers += struct.pack("<IIQQQQ", names.index(name), 1, 0, 0, len(body), len(part)) + b"\0" * 24
+        body += part
+    header = (
+        b"\x7fELF".ljust(0x28, b"\0") + struct.pack("<Q", len(body)).ljust(18, b"\0") + struct.pack("<3H", 64, 4, 3)
+    )
+    return header + body[64:] + headers
+
+
+def test_the_digest_of_a_kernel_is_of_its_code_alone() -> None:
+    first = digest_of_code(elf(b"\x01\x02", b"a.py, line 3"))
+    assert first and first == digest_of_code(elf(b"\x01\x02", b"/elsewhere/a.py, line 12"))
+    assert first != digest_of_code(elf(b"\x01\x03", b"a.py, line 3"))
+    assert digest_of_code(b"no ELF file") is None
+    assert digest_of_code(elf(b"", b"")) is None
+
+
+def test_kernels_have_registers_shared_memory_and_warps() -> None:
+    trace = Trace().call("k", "k", "other")
+    about = {"registers per thread": 40, "shared memory": 512, "block": [128, 1, 1]}
+    for event in trace.events:
+        if event.get("cat") == "kernel" and event["name"] == "k":
+            event["args"] |= about
+    trace.sentinel()
+    assert counts(trace, 1).builds == {("k", 40, 512, 4): 2, ("other", None, None, None): 1}
+
+
+def test_what_triton_knows_of_a_kernel_is_added_to_its_build() -> None:
+    known = SimpleNamespace(
+        name="k", n_regs=40, n_spills=6, metadata=SimpleNamespace(num_stages=3), asm={"cubin": elf(b"\x01", b"")}
+    )
+    build = KernelBuild(name="k", registers=40)
+    found = with_compiled(build, [known])
+    assert (found.spills, found.stages, found.code) == (6, 3, digest_of_code(elf(b"\x01", b"")))
+    assert found.words == "40 registers, 6 spills, 3 stages"
+    assert with_compiled(replace(build, name="other"), [known]) == replace(build, name="other")
+    assert with_compiled(replace(build, registers=64), [known]) == replace(build, registers=64)
+    of_the_compiler = SimpleNamespace(name="k", n_regs=40, n_spills=None, metadata=SimpleNamespace(num_stages=1))
+    assert with_compiled(build, [of_the_compiler]) == replace(build, stages=1)

@@ -8,7 +8,8 @@ from typing import Any
 
 from pairbench.analyze.history.trend import make_trend
 from pairbench.model.comparison import Attribution, GateOutcome
-from pairbench.model.record import KernelCount, Series
+from pairbench.model.outcome import KernelCount
+from pairbench.model.record import Series
 from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.site.paths import Contribution, OperatorFacts, RunFacts
 from pairbench.site.summary import overview_rows

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from pairbench.analyze.compare.exact import bad
 from pairbench.analyze.compare.rounds import MeasuredSides, mean_log, usable
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement, KernelChange, Verdict
-from pairbench.model.outcome import Status
+from pairbench.model.outcome import KernelCount, Status
 from pairbench.model.plain import Value
-from pairbench.model.record import CALL, DEVICE, HOST, KernelCount, Record
+from pairbench.model.record import CALL, DEVICE, HOST, Record
 from pairbench.stats import Interval
 
 FIELDS = ("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu")
@@ -123,12 +123,28 @@ def _what(old: tuple[int, float], new: tuple[int, float]) -> str | None:
     return "slower" if moved > 0 else "faster"
 
 
+def build_changes(reference: Record, current: Record) -> str:
+    """Return phrases on the first kernel, and on configurations of the autotuner, that differ; "" where none does, or none is known."""
+    phrases = []
+    if reference.autotuned and current.autotuned and reference.autotuned != current.autotuned:
+        phrases.append(f"autotuned {'; '.join(current.autotuned)} instead of {'; '.join(reference.autotuned)}")
+    before = {build.name: build for build in reference.kernel_builds or ()}
+    changed = [(before[one.name], one) for one in current.kernel_builds or () if before.get(one.name, one) != one]
+    for was, now in changed[:1]:
+        how = f"({was.words} -> {now.words})" if was.words != now.words else "(other machine code)"
+        more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
+        phrases.append(f"{str(now.name)[:80]} was compiled otherwise {how}{more}")
+    return "; ".join(phrases)
+
+
 class Circumstances(Value):
     """Facts about a series besides its own change."""
 
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     control_changed: bool | None
+    built: str = ""
+    """A phrase about kernels that were compiled or tuned otherwise; empty where the source changed, which explains that."""
     elsewhere: str = ""
     another_gpu: str = ""
     """`elsewhere` and `another_gpu` are phrases about another machine, and another GPU of the model; empty where there is none."""
@@ -146,9 +162,11 @@ class Circumstances(Value):
         interleaved: bool = False,
     ) -> "Circumstances":
         """Return the facts about two runs of a series, with its controls and GPUs in them as far as these are known."""
+        changed = source_changed(before, now)
         return cls(
             era=era_changes(before, now),
-            implementation_changed=source_changed(before, now),
+            implementation_changed=changed,
+            built="" if changed else build_changes(before, now),
             control_changed=source_changed(*controls),
             elsewhere=elsewhere(before, now),
             another_gpu=another_gpu(*gpus),
@@ -170,7 +188,8 @@ class Circumstances(Value):
         """Return the likely cause of a change of latency, and a sentence with the reason; `relative` says that the change is that of the ratio to the control."""
         moved = control is not None and moved_along(change, control)
         beside = "" if control is None else f"its control moved {100 * (control.estimate - 1):+.1f} %"
-        if self.another_gpu and not self.interleaved:
+        alone_changed = self.built and control is not None and not moved
+        if self.another_gpu and not self.interleaved and not alone_changed:
             cause, parts = Attribution.MACHINE, [self.another_gpu, self.environment, beside]
         elif self.era and not (self.implementation_changed and control is not None and not moved):
             cause, parts = Attribution.ENVIRONMENT, [self.environment, beside]
@@ -180,7 +199,7 @@ class Circumstances(Value):
         else:
             alone = "" if self.interleaved or relative else "there is no control to tell"
             cause, parts = Attribution.CODE, [beside or alone, self.source, self.elsewhere]
-        return cause, "; ".join(filter(None, parts))
+        return cause, "; ".join(filter(None, [self.built, *parts]))
 
     def cause_of_failure(self, before: Record | None, current: Sequence[Record]) -> tuple[Attribution | None, str]:
         """Return the likely cause of the last failure and the sentence that says why: of none that was never seen to work."""

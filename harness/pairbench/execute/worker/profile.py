@@ -4,16 +4,24 @@ A profiler may lose records, and an empty trace looks like a call that launches 
 calls are in the trace, and if 1, 2 and 4 calls give exactly 1, 2 and 4 times as much of everything.
 """
 
+import contextlib
 import functools
+import hashlib
 import itertools
 import json
+import math
 import re
 import shutil
+import struct
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import add
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch.autograd.profiler import profile
@@ -28,9 +36,8 @@ from pairbench.execute.worker.trees import copy_tree, has_room, tensors
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import Known, judge, same_outputs
 from pairbench.model.operator import Operator
-from pairbench.model.outcome import Launches, Profile
+from pairbench.model.outcome import KernelBuild, KernelCount, Launches, Profile
 from pairbench.model.plan import Entry
-from pairbench.model.record import KernelCount
 from pairbench.own_folders import held_folder
 
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
@@ -88,6 +95,8 @@ class Counts(NamedTuple):
     """How many there are of each of `_NUMBERS`."""
     kernels: Counter[str]
     kernel_ns: Counter[str]
+    builds: Counter[tuple[str, int | None, int | None, int | None]]
+    """Number of kernels of each name, registers a thread, bytes of shared memory, and warps a block."""
 
     def exact(self, times: int = 1) -> dict[str, Any]:
         """Return all that has to be so many times as much in so many calls."""
@@ -130,6 +139,10 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
         kernel_counts=tuple(
             KernelCount(name=name, count=count, total_ns=last.kernel_ns[name] / CALLS[-1])
             for name, count in one.kernels.most_common()
+        ),
+        kernel_builds=tuple(
+            KernelBuild(name=name, registers=registers, shared_bytes=shared_bytes, warps=warps)
+            for name, registers, shared_bytes, warps in one.builds
         ),
     )
 
@@ -182,7 +195,7 @@ def split_events(events: Iterable[dict[str, Any]], groups: tuple[int, ...]) -> l
 
 def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
     """Count the events between two sentinels; the synchronisations that the harness adds, after the first sentinel and after each call, must be there."""
-    numbers, kernels, kernel_ns = Counter[str](), Counter[str](), Counter[str]()
+    numbers, kernels, kernel_ns, builds = Counter[str](), Counter[str](), Counter[str](), Counter[Any]()
     launches: set[Any] = set()
     graphs: set[Any] = set()
     for event in events:
@@ -194,6 +207,9 @@ def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
             launches.add(_correlation(event))
             kernels[event["name"]] += 1
             kernel_ns[event["name"]] += round(event["dur"] * 1000)
+            about = event.get("args", {})
+            warps = math.ceil(math.prod(about["block"]) / 32) if "block" in about else None
+            builds[event["name"], about.get("registers per thread"), about.get("shared memory"), warps] += 1
         elif event["cat"] == "gpu_memcpy":
             numbers["memcpys"] += 1
             numbers["memcpy_bytes"] += int(event.get("args", {}).get("bytes", 0))
@@ -205,11 +221,70 @@ def count_events(events: Iterable[dict[str, Any]], calls: int) -> Counts:
     numbers["syncs"] -= calls + 1
     # By the kernels' correlation ids and not by the host calls' names: the profiler does not know all of those.
     numbers.update(graph_launches=len(graphs), launches=len(launches - graphs))
-    return Counts(numbers, kernels, kernel_ns)
+    return Counts(numbers, kernels, kernel_ns, builds)
 
 
 def _correlation(event: dict[str, Any]) -> Any:
     return event.get("args", {}).get("correlation")
+
+
+@contextlib.contextmanager
+def _compiled() -> Iterator[list[Any]]:
+    """Give the kernels that Triton, or code of torch's compiler, launches meanwhile, with `name`, `n_regs`, `n_spills` and, in Triton's own, `asm`."""
+    found = list[Any]()
+
+    def noting(module: str, owner: str, method: str, kernels: Callable[[Any], list[Any]]) -> Any:
+        kind = getattr(sys.modules.get(module), owner, None)
+        plain = getattr(kind, method, None)
+
+        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            outputs = plain(self, *args, **kwargs) if plain else None
+            found.extend(kernels(self))
+            return outputs
+
+        return patch.object(kind, method, noted) if plain else contextlib.nullcontext()
+
+    def of_inductor(tuner: Any) -> list[Any]:
+        name, launchers = tuner.inductor_meta.get("kernel_name"), tuner.launchers
+        return [
+            SimpleNamespace(
+                name=name, metadata=one.config, **{key: getattr(one, key, None) for key in ("n_regs", "n_spills")}
+            )
+            for one in launchers
+        ]
+
+    inductor = "torch._inductor.runtime.triton_heuristics"
+    with (
+        noting("triton.compiler.compiler", "CompiledKernel", "launch_metadata", lambda kernel: [kernel]),
+        noting(inductor, "CachingAutotuner", "run", of_inductor),
+    ):
+        yield found
+
+
+def with_compiled(build: KernelBuild, compiled: Iterable[Any]) -> KernelBuild:
+    """Return how a kernel was compiled, with what Triton knows of it."""
+    for one in compiled:
+        if one.name == build.name and getattr(one, "n_regs", None) in (build.registers, None):
+            machine_code = getattr(one, "asm", {}).get("cubin")
+            return replace(
+                build,
+                spills=getattr(one, "n_spills", None),
+                stages=getattr(one.metadata, "num_stages", None),
+                code=machine_code and digest_of_code(machine_code),
+            )
+    return build
+
+
+def digest_of_code(cubin: bytes) -> str | None:
+    """Return a digest of the machine code in an ELF file, without its lines and paths; None where there is none."""
+    try:
+        (at,), (size, count, names) = struct.unpack_from("<Q", cubin, 0x28), struct.unpack_from("<3H", cubin, 0x3A)
+        sections = [struct.unpack_from("<IIQQQQ", cubin, at + place * size) for place in range(count)]
+        texts = [one for one in sections if cubin[sections[names][4] + one[0] :].startswith(b".text.")]
+    except (struct.error, IndexError):
+        return None
+    code = b"".join(cubin[offset : offset + length] for *_, offset, length in texts)
+    return hashlib.sha256(code).hexdigest()[:16] if code else None
 
 
 def profiled_otherwise(call: Call, inputs: dict[str, Any], device: torch.device) -> str | None:
@@ -309,7 +384,8 @@ def profile_entries(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, 
         if device.type != "cuda":
             peak, allocations = host_memory(call.run)
         else:
-            peak, allocations = cuda_memory(warm.run)
+            with _compiled() as compiled:
+                peak, allocations = cuda_memory(warm.run)
             if entry.mode == "graph":
                 call = make_call(operator, variant, entry.mode, inputs)
                 call.reset()
@@ -317,6 +393,8 @@ def profile_entries(job: ProfileCase, operator: Operator, heartbeat: Heartbeat, 
             reset = call.reset if operator.reset or variant.consumes else None
             missing = Launches(status="unavailable", reason=unavailable)
             counted = missing if unavailable else count_launches(call.run, reset)
+            builds = tuple(with_compiled(one, compiled) for one in counted.kernel_builds or ())
+            counted = replace(counted, kernel_builds=builds or None)
         if why := profiled_otherwise(call, inputs, device):
             raise DeclarationError(why)
         call.reset()
