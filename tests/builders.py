@@ -16,8 +16,8 @@ from statistics import median
 from typing import Any
 from unittest import mock
 
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.comparison import Acceptance, Calibration, Change, Floor, GateOutcome, Judgement
-from pairbench.model.outcome import KernelCount
 from pairbench.model.plan import ImplementationDescription, OperatorDescription
 from pairbench.model.record import HOST_JUDGED, Record, Samples, Series
 from pairbench.store.location import StoreLocation

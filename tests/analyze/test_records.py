@@ -9,12 +9,12 @@ import pytest
 
 from pairbench.analyze.compare.attribute import era_changes
 from pairbench.analyze.records import Run, broken_record, to_records, to_samples
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.case import make_case
 from pairbench.model.environment import Commit, Device, Environment
 from pairbench.model.outcome import (
     Correctness,
     EntrySamples,
-    KernelCount,
     Launches,
     Outcome,
     Profile,

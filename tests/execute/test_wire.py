@@ -14,13 +14,12 @@ from pairbench.execute import wire
 from pairbench.execute.parent.answers import _EXPECTED, Answers
 from pairbench.execute.protocol import DescribedSuite, Ended, TimeCase, VerifyCase
 from pairbench.execute.wire import NoMessageError, decode, encode, read_head
-from pairbench.model.breakdown import Breakdown, ModuleCalls, WorkTotal
+from pairbench.model.breakdown import Breakdown, KernelCount, ModuleCalls, WorkTotal
 from pairbench.model.case import Claim, make_case
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import (
     Correctness,
     EntrySamples,
-    KernelCount,
     Launches,
     Profile,
     Status,

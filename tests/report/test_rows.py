@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pairbench.model.outcome import KernelCount
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.record import Record, columns
 from pairbench.report.render import FORMATS, Terminal
 from pairbench.report.rows import answer, believed, expanded, ordered, render

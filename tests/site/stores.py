@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from pairbench.analyze.compare.exact import acceptance_of
-from pairbench.model.outcome import KernelCount
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.record import Record, Samples, Series
 from pairbench.store.documents import write_acceptance, write_breakdown
 from pairbench.store.writer import write_run

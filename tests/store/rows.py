@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from pairbench.model.outcome import KernelCount
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.record import Record, Samples
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation

@@ -8,6 +8,44 @@ from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 
 
+class KernelCount(Value):
+    """A device kernel that one call runs."""
+
+    name: str
+    count: int
+    total_ns: float
+    """Time on the device per call in ns, all launches together; profiled, so an indication and never a latency."""
+
+
+class KernelBuild(Value):
+    """How a kernel was compiled that one call runs; None for what is not known."""
+
+    name: str
+    registers: int | None = None
+    """Registers a thread."""
+    shared_bytes: int | None = None
+    """Shared memory a block, that which the launch adds included."""
+    warps: int | None = None
+    """Warps a block."""
+    spills: int | None = None
+    """Words of 4 bytes a thread that did not fit into registers; of kernels in Triton alone, like `stages`."""
+    stages: int | None = None
+    code: str | None = None
+    """Digest of the machine code, without lines and paths of its source."""
+
+    @property
+    def words(self) -> str:
+        """What is known, such as `40 registers, 0 spills, 4 warps`."""
+        names = {
+            "registers": "registers",
+            "spills": "spills",
+            "shared_bytes": "bytes of shared memory",
+            "warps": "warps",
+        }
+        values = {name: getattr(self, key) for key, name in names.items()} | {"stages": self.stages}
+        return ", ".join(f"{value} {name}" for name, value in values.items() if value is not None)
+
+
 class ModuleCalls(Value):
     name: str
     """Qualified name, from the argument that holds the module: `model.blocks.0.self_attn`."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
 
+from pairbench.model.breakdown import KernelBuild, KernelCount
 from pairbench.model.environment import withheld
-from pairbench.model.outcome import KernelBuild, KernelCount
 from pairbench.model.plain import Value
 
 if TYPE_CHECKING:

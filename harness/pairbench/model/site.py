@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.comparison import Attribution, Change, GateOutcome
-from pairbench.model.outcome import KernelCount
 from pairbench.model.plain import Value
 from pairbench.model.record import Series
 from pairbench.stats import Interval

@@ -14,8 +14,8 @@ from pairbench.analyze.compare.attribute import (
     moved_along,
     outcome_of_move,
 )
+from pairbench.model.breakdown import KernelBuild, KernelCount
 from pairbench.model.comparison import Attribution, EraChange, GateOutcome
-from pairbench.model.outcome import KernelBuild, KernelCount
 from pairbench.model.record import Record
 from pairbench.stats import Interval
 from tests.builders import make_run

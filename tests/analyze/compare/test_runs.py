@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pairbench.analyze.compare.exact import AcceptedLevel, acceptance_of
 from pairbench.analyze.compare.runs import SEVERITY, again, compare, suspects
 from pairbench.errors import UsageError
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.comparison import Acceptance, Attribution, Change, Floor, GateOutcome, Verdict
-from pairbench.model.outcome import KernelCount
 from pairbench.model.record import Record, Series
 from tests.builders import change_of, ended, judgement_of, make_run, run_id_of
 

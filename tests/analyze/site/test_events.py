@@ -10,8 +10,8 @@ from pairbench.analyze.compare.exact import AcceptedLevel
 from pairbench.analyze.compare.runs import compare
 from pairbench.analyze.facts import run_head
 from pairbench.analyze.history.trend import Trend, make_trend
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.comparison import Acceptance, Attribution, GateOutcome
-from pairbench.model.outcome import KernelCount
 from pairbench.model.record import LazyRecords, Record, Series
 from pairbench.site.events import (
     Heads,

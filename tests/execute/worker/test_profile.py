@@ -20,7 +20,7 @@ from pairbench.execute.worker.profile import (
     split_events,
     with_compiled,
 )
-from pairbench.model.outcome import KernelBuild
+from pairbench.model.breakdown import KernelBuild
 from tests.execute.traces import Event
 from tests.execute.traces import Trace as Recorded
 

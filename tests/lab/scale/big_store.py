@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pairbench.model.outcome import KernelCount
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.record import Record, Series
 from pairbench.store.schema import to_table
 from pairbench.store.writer import content_of

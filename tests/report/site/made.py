@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from pairbench.analyze.history.trend import make_trend
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.comparison import Attribution, GateOutcome
-from pairbench.model.outcome import KernelCount
 from pairbench.model.record import Series
 from pairbench.model.site import About, Event, Moved, OverviewRow, RunHead, SeriesFacts, SeriesStatus, SiteFacts
 from pairbench.site.paths import Contribution, OperatorFacts, RunFacts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pairbench.analyze.history.trend import make_trend
-from pairbench.model.outcome import KernelCount
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.site import About, SiteFacts
 from pairbench.report import units
 from pairbench.report.operator_charts import speedup_chart

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.exact import bad
 from pairbench.analyze.compare.rounds import MeasuredSides, mean_log, usable
+from pairbench.model.breakdown import KernelCount
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement, KernelChange, Verdict
-from pairbench.model.outcome import KernelCount, Status
+from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.record import CALL, DEVICE, HOST, Record
 from pairbench.stats import Interval

@@ -35,8 +35,9 @@ from pairbench.execute.worker.modules import TransparentMode
 from pairbench.execute.worker.trees import copy_tree, has_room, tensors
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import Known, judge, same_outputs
+from pairbench.model.breakdown import KernelBuild, KernelCount
 from pairbench.model.operator import Operator
-from pairbench.model.outcome import KernelBuild, KernelCount, Launches, Profile
+from pairbench.model.outcome import Launches, Profile
 from pairbench.model.plan import Entry
 from pairbench.own_folders import held_folder
 
