@@ -82,6 +82,7 @@ ABOUT = {
         "harness/pairbench/site",
     ),
     "tests/workflow/site/": ("dashboards", "harness/pairbench/report", "harness/pairbench/site"),
+    "tests/corpora/": ("harness/pairbench/execute/worker/corpora.py", "harness/pairbench/suite/definitions.py"),
     "tests/docs/": ("docs/problems.md", "harness/pairbench/features/judge.py"),
     "tests/fleet/": ("harness/pairbench/features/fleet",),
     "tests/faults/": ("harness/pairbench/store",),

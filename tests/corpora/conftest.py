@@ -164,6 +164,7 @@ def trace_set(tmp_path: Path) -> Path:
     save(mine / "double" / "two files.json", solution("two files", "double", "", into=False, sources=two))
     save(mine / "double" / "wrong.json", solution("wrong", "double", "def run(x, y):\n    y.copy_(x)\n"))
     save(mine / "double" / "ffi.json", solution("ffi", "double", "", language="cuda", entry_point="main.py::run"))
+    save(mine / "double" / "java.json", solution("java", "double", "", language="java", entry_point="main.py::run"))
     gathered = "def run(x, rows, scale, factor, nothing, y, next):\n    y.copy_(x[rows.long()] * scale * factor)\n    next.copy_(rows + 1)\n"
     save(mine / "gather.json", solution("gathered", "gather", gathered))
     unmasked = "def run(x, y):\n    y.copy_(x.masked_fill(x < 0, -1e30))\n"

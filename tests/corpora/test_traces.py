@@ -54,8 +54,39 @@ def test_a_data_set_is_judged_as_it_lies_there(trace_set: Path) -> None:
     assert "the output is the same for all inputs" in found["constant", "baseline"][1]
     assert done.returncode == 2, "a definition is no JSON"
     assert "broken.json: no JSON: Expecting value: line 2 column 10" in done.stderr
-    assert "ffi.json: its language is 'cuda', expected one of python" in done.stderr
-    assert "taken: 4 of 5 problems, 6 of 9 workloads, 7 of 9 solutions" in done.stderr
+    assert "ffi.json: its binding is 'tvm-ffi', expected 'torch'" in done.stderr
+    assert "java.json: its language is 'java', expected one of python" in done.stderr
+    assert "taken: 4 of 5 problems, 6 of 9 workloads, 7 of 10 solutions" in done.stderr
+
+
+NATIVE = """
+#include <torch/extension.h>
+#include "own.h"
+void run(torch::Tensor x, torch::Tensor y) { y.copy_(x).add_(x); TWICE }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_solutions_in_cpp_are_compiled_and_their_faults_are_their_own(trace_set: Path) -> None:
+    folder = trace_set / "solutions" / "us" / "double"
+    header = {"path": "own.h", "content": "#define TWICE\n"}
+    for name, text in {"native": NATIVE, "broken": NATIVE.replace("TWICE", "z"), "small": "int run;"}.items():
+        sources = [{"path": "main.cpp", "content": text}, header]
+        made = solution(
+            name, "double", "", language="cpp", binding="torch", entry_point="main.cpp::run", sources=sources
+        )
+        save(folder / f"{name}.json", made)
+    chosen = [word for name in ("native", "broken", "small") for word in ("-i", name)]
+    done = pairbench(trace_set, "verify", str(of(trace_set, "double")), *chosen, "--format", "json")
+    assert "Traceback" not in done.stderr, done.stderr
+    rows = {row["implementation"]: row for row in json.loads(done.stdout)["verifications"]}
+    assert rows["native"]["status"] == "verified"
+    assert (rows["broken"]["status"], rows["small"]["status"]) == ("failed", "failed")
+    assert "broken.json: it cannot be compiled: main.cpp:4:" in rows["broken"]["reason"]
+    assert "error: " in rows["broken"]["reason"] and "z" in rows["broken"]["reason"]
+    assert "small.json: it cannot be compiled" in rows["small"]["reason"]
 
 
 def test_a_candidate_for_another_definition_is_refused(trace_set: Path) -> None:

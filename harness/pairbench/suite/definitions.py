@@ -18,7 +18,8 @@ from pairbench.model.plain import Value, field_of
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 _DTYPES = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
-_LANGUAGES = ("python", "pytorch", "triton", "tilelang", "cute_dsl", "cutile", "cudnn_frontend")
+_COMPILED = ("cpp", "cuda", "cuda_cpp", "cutlass", "cudnn", "cublas")
+_LANGUAGES = ("python", "pytorch", "triton", "tilelang", "cute_dsl", "cutile", "cudnn_frontend", *_COMPILED)
 _field = functools.partial(field_of, error=SuiteError)
 _DESCRIPTORS = "random, scalar with value, safetensors with path and tensor_key, or custom with a custom_inputs_entrypoint, for one of"
 _LFS = b"version https://git-lfs"  # how a pointer of Git LFS begins, which lies in the place of a large file
@@ -50,6 +51,8 @@ class Solution(Value):
     languages: tuple[str, ...]
     into: bool | None
     """Whether it writes into outputs that are its last arguments; None where its number of parameters tells."""
+    flags: Mapping[str, Any] | None = None
+    """Options of compilers and linker as SOL-ExecBench names them, `cflags`, `cuda_cflags` and `ld_flags`; None for Python."""
 
 
 class Definition(Value):
@@ -149,7 +152,8 @@ class Definition(Value):
                         raise SuiteError(f"{file.name}: it is for {of!r}, not for {self.name!r}")  # noqa: TRY301
                     if of != self.name or "sources" not in document:
                         continue
-                    name, meant, one = str(document.get("name")), True, _solution(document, file)
+                    name, meant = str(document.get("name")), True
+                    one = _solution(document, file)
             except SuiteError as error:
                 left_out += [f"{kind} {error}"] if meant else []
                 continue
@@ -228,7 +232,14 @@ def _solution(document: dict[str, Any], path: Path) -> Solution:
         expected = f"expected file::function with one of {', '.join(sources) or 'the sources'}"
         raise SuiteError(f"{where}: entry_point is {spec['entry_point']!r}, {expected}")
     into = _field({"destination_passing_style": True, **spec}, "destination_passing_style", bool, where)
-    return Solution(path=path, function=function, sources=sources, entry=entry, languages=languages, into=into)
+    flags = None
+    if {*languages} & {*_COMPILED}:
+        flags = _field({"compile_options": {}, **spec}, "compile_options", dict, where)
+        if (binding := spec.get("binding", "torch" if "languages" in spec else "tvm-ffi")) != "torch":
+            raise SuiteError(f"{where}: its binding is {binding!r}, expected 'torch'")
+    return Solution(
+        path=path, function=function, sources=sources, entry=entry, languages=languages, into=into, flags=flags
+    )
 
 
 def label_of(path: Path) -> str:

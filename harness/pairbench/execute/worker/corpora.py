@@ -6,6 +6,7 @@ The rules of names, cases and inputs are in docs/problems.md; histories depend o
 import functools
 import inspect
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -62,7 +63,7 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
         load = functools.partial(load_solution, one, definition)
         own: dict[str, Any] = {"__name__": reference.__name__, "load": load}
         own["solution_digest"] = digest_of(replace(one, path=Path(), sources=codes))
-        needs = ("triton",) if "triton" in one.languages else ()
+        needs = ("triton",) if "triton" in one.languages else ("cuda",) if _sources_in(one, ".cu") else ()
         key = name_of(name, "solution")
         while key in variants:  # names that differ in other characters alone
             key += "_"
@@ -195,7 +196,10 @@ class Returning(Value):
 
 def load_solution(one: Solution, definition: Definition, sizes: Mapping[str, int]) -> Callable[..., Any]:
     """Load a candidate in the process that calls it, and return a function of the inputs; destination passing makes the outputs within the call."""
-    module = _loaded(one.sources, one.entry) if one.sources else load_module(one.path.resolve())
+    if one.flags is not None:
+        module = _compiled_extension(one)
+    else:
+        module = _loaded(one.sources, one.entry) if one.sources else load_module(one.path.resolve())
     function, outputs, into = _function(module, one.function, one.path.name), definition.outputs, one.into
     if into is None:
         into = len(inspect.signature(function).parameters) > len(definition.inputs)
@@ -228,6 +232,40 @@ def _loaded(sources: Mapping[str, str], entry: str) -> ModuleType:
 
 
 _folder = functools.cache(hold_folder)
+
+
+def _sources_in(one: Solution, *suffixes: str) -> list[str]:
+    return [name for name in one.sources if name.endswith(suffixes)]
+
+
+def _compiled_extension(one: Solution) -> ModuleType:
+    """Compile a candidate by torch's loader of extensions, once for all workers of a run, and load it."""
+    from torch.utils.cpp_extension import load
+
+    name = f"solution_{digest_of(sorted(one.sources.items()), one.flags)}"
+    folder = Path(os.environ["TRITON_CACHE_DIR"]).with_name("extensions") / name  # of this run, as compiled kernels are
+    for path, text in one.sources.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        if not (folder / path).is_file():  # a newer source would be compiled again
+            (folder / path).write_text(text, encoding="utf-8")
+    options = {"cflags": "extra_cflags", "cuda_cflags": "extra_cuda_cflags", "ld_flags": "extra_ldflags"}
+    try:
+        return load(
+            name=name,
+            sources=[str(folder / path) for path in _sources_in(one, ".cu", ".cpp", ".cc", ".cxx", ".c")],
+            extra_include_paths=[str(folder)],
+            build_directory=str(folder),
+            with_cuda=bool(_sources_in(one, ".cu")),
+            **{key: one.flags[flag] for flag, key in options.items() if one.flags and flag in one.flags},
+        )
+    except (RuntimeError, OSError, ImportError) as error:
+        lines = [line for line in str(error).splitlines() if "error:" in line] or [
+            *str(error).splitlines(),
+            "no output",
+        ]
+        raise SuiteError(
+            f"{one.path.name}: it cannot be compiled: {lines[0].replace(f'{folder}/', '')[:300]}"
+        ) from error
 
 
 # These run in a namespace of the problem or of the candidate, see `problems.bound`. Each that is not timed alone names the digest, for hashes.
