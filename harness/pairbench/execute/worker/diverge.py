@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from pairbench.execute.protocol import DivergeCase, Heartbeat, WorkerConfig
 from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, why_invalid
@@ -24,11 +25,11 @@ from pairbench.model.breakdown import Divergence, Gap, Layer, NotInspected
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
-Tensors = list[tuple[str, torch.Tensor]]
+Tensors = list[tuple[str, Tensor]]
 
 
 def tensors_of(tree: Any) -> Tensors:
-    return [(path, leaf.detach()) for path, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [(path, leaf.detach()) for path, leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def incomparable(mine: Tensors, theirs: Tensors) -> str | None:
@@ -81,7 +82,7 @@ def is_worse(operator: Operator, baseline: float | None, variant: float | None, 
     return variant > 2 * baseline + max(spacings, default=0.0) / 2
 
 
-def _eps(tensor: torch.Tensor) -> float:
+def _eps(tensor: Tensor) -> float:
     return float(torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() or tensor.is_complex() else 0.0
 
 
@@ -226,12 +227,7 @@ class _Lockstep:
         return [layers[key] for key in expected if key in layers]
 
     def _layer(
-        self,
-        expected: dict[Key, Tensors],
-        oracle: dict[Key, Tensors],
-        key: Key,
-        module: torch.nn.Module,
-        mine: Tensors,
+        self, expected: dict[Key, Tensors], oracle: dict[Key, Tensors], key: Key, module: torch.nn.Module, mine: Tensors
     ) -> Layer:
         theirs, truth = expected[key], oracle.get(key)
         why = incomparable(mine, theirs)
