@@ -21,15 +21,7 @@ from pairbench.execute import protocol
 from pairbench.execute.garbage import keep_what_is_there, no_collection
 from pairbench.execute.protocol import NOBODY, Heartbeat
 from pairbench.execute.stopping import Stopping
-from pairbench.execute.worker.calls import (
-    SEEDS,
-    build_inputs,
-    making,
-    release_memory,
-    synchronize,
-    torch_device,
-    why_invalid,
-)
+from pairbench.execute.worker.calls import SEEDS, build_inputs, making, release_memory, synchronize, torch_device
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import SuiteFaultError, TooLargeError, explain, guarded, is_out_of_memory, of_case
 from pairbench.execute.worker.judge.sent import answer_judge, outside_references
@@ -53,7 +45,6 @@ from pairbench.execute.worker.verify.sparing import Held, is_short, less_held
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import TIME_CAP, Status, TimedRound, Verification
-from pairbench.model.plan import Entry
 
 _TOLD_S = 0.05  # seconds from which the time to make a case's inputs is reported
 _VARIES_LITTLE = "the baseline's outputs for other inputs would pass as well: they differ by less than the tolerance"
@@ -155,17 +146,10 @@ def _verify(
     del references
     refused: protocol.Ended | Verification | None = None
     for index, entry in enumerate(job.entries):
-        variant = operator.implementations[entry.implementation]
         if refused is not None and entry.role == "variant":
             yield from protocol.without_baseline((entry,), refused.status, str(refused.reason))
             continue
-
-        def step(entry: Entry = entry, variant: Any = variant) -> Verification:
-            if variant.valid is not None and (why := why_invalid(variant, held.references[0].inputs)):
-                return Verification(entry=entry, status=Status.SKIPPED, reason=why)
-            return held.verify(variant, entry)
-
-        found = guarded(job, index, heartbeat, step)
+        found = guarded(job, index, heartbeat, functools.partial(held.verify, entry))
         yield found
         if entry.role == "baseline" and entry.mode == "eager" and found.status is not Status.VERIFIED:
             refused = found

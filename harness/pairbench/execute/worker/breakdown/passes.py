@@ -122,9 +122,6 @@ def see(
 @contextlib.contextmanager
 def _explicit_waits(mode: Sightings) -> Iterator[None]:
     """Note calls of `synchronize`, which are no operators."""
-    if not torch.cuda.is_initialized():
-        yield
-        return
 
     def noting(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
         def noted(*args: Any, **kwargs: Any) -> Any:
@@ -133,8 +130,9 @@ def _explicit_waits(mode: Sightings) -> Iterator[None]:
 
         return noted
 
+    waiting = ((torch.cuda, "torch.cuda"), (torch.cuda.Stream, "Stream"), (torch.cuda.Event, "Event"))
     with contextlib.ExitStack() as stack:
-        for owner, label in ((torch.cuda, "torch.cuda"), (torch.cuda.Stream, "Stream"), (torch.cuda.Event, "Event")):
+        for owner, label in waiting if torch.cuda.is_initialized() else ():
             stack.enter_context(patch.object(owner, "synchronize", noting(owner.synchronize, f"{label}.synchronize")))
         yield
 

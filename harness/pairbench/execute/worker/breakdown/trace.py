@@ -52,12 +52,7 @@ class Span:
         return self.category == "cpu_op"
 
     def path(self) -> "list[Span]":
-        spans: list[Span] = []
-        span: Span | None = self
-        while span is not None:
-            spans.append(span)
-            span = span.parent
-        return spans[::-1]
+        return [*(self.parent.path() if self.parent else ()), self]
 
 
 class Activity(NamedTuple):

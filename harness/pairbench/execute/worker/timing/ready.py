@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -49,11 +50,8 @@ def choices() -> Iterator[list[str]]:
             noted.append(text)
         return result
 
-    tuner.run = noting
-    try:
+    with patch.object(tuner, "run", noting):
         yield noted
-    finally:
-        tuner.run = run
 
 
 def _text(tuner: Any) -> str:

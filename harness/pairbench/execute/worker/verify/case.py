@@ -195,12 +195,10 @@ def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle
     return None
 
 
-def verify_entry(
-    operator: Operator, variant: Variant, entry: Entry, references: References, device: torch.device
-) -> Verification:
+def verify_entry(operator: Operator, entry: Entry, references: References, device: torch.device) -> Verification:
     flags = watched_flags()
     try:
-        verification = _verify(operator, variant, entry, references, device)
+        verification = _verify(operator, entry, references, device)
     finally:  # after an exception too: the next implementation is judged under the same flags
         changed = put_back_flags(flags)
     if changed:
@@ -208,10 +206,8 @@ def verify_entry(
     return verification
 
 
-def _verify(
-    operator: Operator, variant: Variant, entry: Entry, references: References, device: torch.device
-) -> Verification:
-    inputs = trees.copy_inputs(references[0].inputs)
+def _verify(operator: Operator, entry: Entry, references: References, device: torch.device) -> Verification:
+    variant, inputs = operator.implementations[entry.implementation], trees.copy_inputs(references[0].inputs)
     if entry.mode == "compile":
         forget_compilations()
     forms = [InputForms(inputs)]
@@ -237,7 +233,7 @@ def _verify(
     sparing, first_calls = references[0].sparing, [outputs]
     reused, apart = _Reused(call, outputs), list[float | None]()
     del outputs  # what comes needs the memory
-    verdicts = list(_verdicts(operator, call, first_calls, references, device, reused, apart))
+    verdicts = list(_verdicts(call, first_calls, references, device, reused, apart))
     written |= call.overwritten()
     if why := _changed(forms):
         return _mismatched(entry, why)
@@ -296,19 +292,18 @@ def _overlap(extent: tuple[int, int], others: list[tuple[int, int]]) -> bool:
 
 
 def _verdicts(
-    operator: Operator,
     call: Call,
     first_calls: list[Any],
     references: References,
     device: torch.device,
-    reused: "_Reused",
+    reused: _Reused,
     apart: list[float | None],
 ) -> Iterator[OutputVerdict]:
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
     Where memory is short the `first_calls` outputs are freed. `apart` takes the distance of two more calls on the first inputs to the first call; None where it is not known.
     """
-    first, second = references
+    operator, (first, second) = call.operator, references
     outputs = first_calls.pop() if first.sparing else first_calls[0]
 
     def run(reference: ExpectedOutputs) -> Any:

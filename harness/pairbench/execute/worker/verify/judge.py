@@ -188,11 +188,7 @@ def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, 
 
 def clearly_right(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, known: Known) -> bool:
     """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing."""
-    pairs = _paired(outputs, baseline)
-    return pairs is not None and all(
-        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known)
-        for path, value, expected in pairs
-    )
+    return _each(functools.partial(_is_clear, known=known), outputs, baseline, tolerance_for)
 
 
 def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, known: Known) -> str | None:
@@ -233,15 +229,20 @@ def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
 
 def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: ToleranceFor) -> bool:
     """Return whether outputs are near to the baseline's in randomly drawn elements: 26 are wrong if a call leaves out a ten-thousandth. False means that `judge` has to compare all, which takes long."""
+    return _each(_is_clear_where_drawn, outputs, baseline, tolerance_for)
+
+
+def _each(is_clear: Callable[..., bool], outputs: Any, baseline: Any, tolerance_for: ToleranceFor) -> bool:
+    """Return whether outputs are of the baseline's form, and each is clear by its tolerance."""
     pairs = _paired(outputs, baseline)
     return pairs is not None and all(
-        _is_clear_where_drawn(value, expected, tolerance_for(dtype_name(expected), path))
+        _alike(value, expected) and is_clear(value, expected, tolerance_for(dtype_name(expected), path))
         for path, value, expected in pairs
     )
 
 
-def _is_clear_where_drawn(value: Any, expected: Any, tolerance: Tolerance) -> bool:
-    if not _alike(value, expected) or tolerance.rel_l2 is not None or value.dtype not in _PLAIN_FLOATS:
+def _is_clear_where_drawn(value: Tensor, expected: Tensor, tolerance: Tolerance) -> bool:
+    if tolerance.rel_l2 is not None or value.dtype not in _PLAIN_FLOATS:
         return False
     if value.numel() > _LARGE:
         generator = torch.Generator(value.device).manual_seed(secrets.randbits(63))
@@ -428,8 +429,7 @@ def worst(verdicts: Iterable[OutputVerdict]) -> Correctness | None:
     several = [verdict.correctness for verdict in verdicts if verdict.correctness]
     if not several:
         return None
-    largest: dict[str, Any] = {}
-    for name in ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction"):
-        known = [value for item in several if (value := getattr(item, name)) is not None]
-        largest[name] = max(known, default=None)
+    names = ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction")
+    known = {name: [value for item in several if (value := getattr(item, name)) is not None] for name in names}
+    largest: dict[str, Any] = {name: max(values, default=None) for name, values in known.items()}
     return replace(min(several, key=lambda item: item.margin), **largest)

@@ -14,7 +14,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import HARNESS_LACKED
-from pairbench.execute.worker.calls import SEEDS, free_bytes, release_memory
+from pairbench.execute.worker.calls import SEEDS, free_bytes, release_memory, why_invalid
 from pairbench.execute.worker.guard import explain, is_charged, is_out_of_memory
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, named_tensors, tensors, with_replaced
 from pairbench.execute.worker.verify.case import (
@@ -28,7 +28,7 @@ from pairbench.execute.worker.verify.case import (
 )
 from pairbench.execute.worker.verify.judge import same_outputs
 from pairbench.model.case import Case
-from pairbench.model.operator import Operator, Variant
+from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import Entry
 
@@ -88,14 +88,17 @@ class Held:
         self, operator: Operator, case: Case, device: torch.device, references: References, make: Make
     ) -> None:
         self.references = references
-        self._verify = functools.partial(verify_entry, operator, device=device)
+        self._operator, self._device = operator, device
         self._less = functools.partial(less_held, operator, case, make)
 
-    def verify(self, variant: Variant, entry: Entry) -> Verification:
-        """Verify an entry, with as much held as leaves memory for it. Memory that the harness lacks is not charged to the entry."""
+    def verify(self, entry: Entry) -> Verification:
+        """Verify an entry that is valid here, with as much held as leaves memory for it. Memory that the harness lacks is not charged to the entry."""
+        variant = self._operator.implementations[entry.implementation]
+        if variant.valid is not None and (why := why_invalid(variant, self.references[0].inputs)):
+            return Verification(entry=entry, status=Status.SKIPPED, reason=why)
         while True:
             try:
-                return self._verify(variant, entry, self.references)
+                return verify_entry(self._operator, entry, self.references, self._device)
             except BaseException as error:
                 nothing_held = self.references[0].outputs is None
                 if not is_out_of_memory(error) or (nothing_held and is_charged(error)):
