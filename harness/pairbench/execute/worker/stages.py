@@ -19,7 +19,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute import protocol
 from pairbench.execute.garbage import keep_what_is_there, no_collection
-from pairbench.execute.protocol import NOBODY, Heartbeat
+from pairbench.execute.protocol import NOBODY, Heartbeat, ParentLine, WorkerConfig
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.calls import SEEDS, build_inputs, making, release_memory, synchronize, torch_device
 from pairbench.execute.worker.flags import order_attention, pin_flags
@@ -33,13 +33,7 @@ from pairbench.execute.worker.timing.ready import Ready, make_ready, on_one_core
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
-from pairbench.execute.worker.verify.case import (
-    References,
-    check_baseline,
-    make_expected,
-    why_anything_passes,
-    why_random,
-)
+from pairbench.execute.worker.verify.case import References, check_baseline, make_expected, why_random, why_useless
 from pairbench.execute.worker.verify.outputs import exchange_outputs
 from pairbench.execute.worker.verify.sparing import Held, is_short, less_held
 from pairbench.model.case import Case
@@ -55,9 +49,9 @@ _MORE_SEEDS = range(100, 104)
 def run_stage(
     job: protocol.CaseJob,
     operator: Operator,
-    config: protocol.WorkerConfig,
+    config: WorkerConfig,
     heartbeat: Heartbeat,
-    line: protocol.ParentLine | None = None,
+    line: ParentLine | None = None,
 ) -> Iterator[Any]:
     """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
     device, before_s = begin_case(config, job, operator), making.seconds
@@ -87,7 +81,7 @@ def run_stage(
     release_memory()
 
 
-def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: Operator) -> torch.device:
+def begin_case(config: WorkerConfig, job: protocol.CaseJob, operator: Operator) -> torch.device:
     """Set the case's precision, forget what was compiled and cached for earlier cases, and return the device."""
     pin_flags(tf32=job.case.tf32(config.settings.tf32))  # also where a suite has changed it as it was loaded
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
@@ -128,11 +122,7 @@ def expected_of(
 
 
 def _verify(
-    job: protocol.VerifyCase,
-    operator: Operator,
-    heartbeat: Heartbeat,
-    device: torch.device,
-    line: protocol.ParentLine | None,
+    job: protocol.VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device, line: ParentLine | None
 ) -> Iterator[Any]:
     references: References
     if job.outside and line is not None:
@@ -213,7 +203,7 @@ def _held_or_sparing(
             references = tuple([make_expected(operator, given) for given in (first.pop(), make(case, SEEDS[1]))])
             if not any("out of memory" in (one.oracle_missing or "") for one in references):
                 more = (build_inputs(operator, case, device, seed) for seed in _MORE_SEEDS)
-                return references, why_anything_passes(operator, case, references, more)
+                return references, why_useless(operator, case, references, more)
         except BaseException as error:
             if not is_out_of_memory(error) and getattr(error, "status", None) is not Status.OOM:
                 raise
@@ -268,7 +258,7 @@ _LIMITS = _LimitsOnLoad()
 
 
 class InterleavedCases:
-    def __init__(self, config: protocol.WorkerConfig, heartbeat: Heartbeat) -> None:
+    def __init__(self, config: WorkerConfig, heartbeat: Heartbeat) -> None:
         self._config = config
         self._heartbeat = heartbeat
         self._open: tuple[Ready, Blocks] | None = None
@@ -337,10 +327,10 @@ class InterleavedCases:
 def time_case(
     job: protocol.TimeCase,
     operator: Operator,
-    config: protocol.WorkerConfig,
+    config: WorkerConfig,
     heartbeat: Heartbeat,
     device: torch.device,
-    line: protocol.ParentLine | None = None,
+    line: ParentLine | None = None,
 ) -> Iterator[Any]:
     """Yield the ends of entries, and the `TimedRound` of the others; `line` leads to the parent, for jobs that are judged outside."""
     outside = line if job.outside else None
@@ -362,16 +352,9 @@ def time_case(
             result = time_with_do_bench(ready, heartbeat)
         else:
             with on_one_core(device):
-                result = ready.watch.named(
-                    lambda: time_entries(
-                        _anew(ready),
-                        heartbeat,
-                        round_index=job.round,
-                        stopping=Stopping.of(config.settings),
-                        renew=functools.partial(renew, ready, heartbeat, draw),
-                        parent=outside,
-                    )
-                )
+                timing = functools.partial(time_entries, round_index=job.round, stopping=Stopping.of(config.settings))
+                on_new = functools.partial(renew, ready, heartbeat, draw)
+                result = ready.watch.named(lambda: timing(_anew(ready), heartbeat, renew=on_new, parent=outside))
     except EntryEndedError as error:
         yield end_of(job, config, error)
         return
@@ -390,7 +373,7 @@ def _anew(ready: Ready) -> Ready:
     return ready
 
 
-def end_of(job: protocol.TimeCase, config: protocol.WorkerConfig, error: EntryEndedError) -> protocol.Ended:
+def end_of(job: protocol.TimeCase, config: WorkerConfig, error: EntryEndedError) -> protocol.Ended:
     status, reason = Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage"
     if error.__cause__ is not None:
         status, reason = explain(error.__cause__)

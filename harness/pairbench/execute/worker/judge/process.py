@@ -133,13 +133,11 @@ class Judge:
         ours = sums(reference.inputs for reference in self._case())
         theirs = dict(job.sums)
         other = next((name for name, total in ours if theirs.get(name) != total), None)
-        yield protocol.Judged(
-            mismatch=other
-            and (
-                f"inputs() makes other values of {other.partition(':')[2]!r} in another process for the same seed, so nobody can say what is right of them: "
-                "draw them with `make`, and let them depend on nothing but its seed and the axes"
-            )
+        why = (
+            other and f"inputs() makes other values of {other.partition(':')[2]!r} in another process for the same seed"
         )
+        advice = "draw them with `make`, and let them depend on nothing but its seed and the axes"
+        yield protocol.Judged(mismatch=why and f"{why}, so nobody can say what is right of them: {advice}")
 
     def _outputs(self, job: protocol.JudgeOutputs) -> Iterator[protocol.Judged]:
         references = self._case()

@@ -15,7 +15,7 @@ from pairbench.execute.garbage import no_collection
 from pairbench.execute.protocol import Heartbeat, ParentLine, Taken
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.graphs import WARM_ENOUGH_S, nothing
+from pairbench.execute.worker.graphs import WARM_ENOUGH_S, Reset, Run, nothing
 from pairbench.execute.worker.guard import is_fault
 from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.timing.timers import DeviceClock, HostTimer, TelemetryRecorder, Throttling, Timer
@@ -52,14 +52,14 @@ class Timed:
     index: int
     """Index of the entry in the job and in the heartbeat."""
     entry: Entry
-    run: Callable[[], Any]
+    run: Run
     device_clock: DeviceClock | None = None
     stream_clock: DeviceClock | None = None
     """Times the call's own launches; None where the device's clock does so already, and for graphs, which have one launch."""
     first_call_ns: float | None = None
     """Latency of the first call in this process, in ns; None where it was not taken."""
     autotuned: tuple[str, ...] = ()
-    reset: Callable[[], None] = nothing
+    reset: Reset = nothing
     """Restores the call's state and consumed inputs, before the flush and outside of the clock."""
     observed: Callable[[Any], Any] = lambda outputs: outputs
     """Returns outputs and state of a call that has just ended, given its outputs."""

@@ -21,15 +21,7 @@ from pairbench.execute.worker.modules import InputForms, TransparentMode
 from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import copy_tree, distinct, dtype_name, has_room, leaves, tensors
 from pairbench.execute.worker.verify.distance import SeenRandom
-from pairbench.execute.worker.verify.judge import (
-    Known,
-    OutputVerdict,
-    furthest,
-    in_order_of,
-    judge,
-    same_outputs,
-    worst,
-)
+from pairbench.execute.worker.verify.judge import Known, OutputVerdict, aligned, furthest, judge, same_outputs, worst
 from pairbench.model.case import SAVED, Case, Tolerance
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Compilation, Correctness, Status, Verification
@@ -119,9 +111,7 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
     return readable({"output": outputs, "state": state} if state else outputs)
 
 
-def why_anything_passes(
-    operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]
-) -> str | None:
+def why_useless(operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]) -> str | None:
     """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are (`more` of them where outputs are small)."""
     first, second = references
     if not [leaf for _, leaf in leaves(first.outputs) if leaf is not None]:
@@ -156,7 +146,7 @@ def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str
         return None
     outputs = [(path, leaf) for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)]
     mine = [leaf for _, leaf in outputs]
-    theirs = [leaf for _, leaf in in_order_of(outputs, reference.oracle) if isinstance(leaf, torch.Tensor)]
+    theirs = [leaf for _, leaf in aligned(outputs, reference.oracle) if isinstance(leaf, torch.Tensor)]
     if [value.shape for value in mine] != [value.shape for value in theirs]:
         right, found = ([list(one.shape) for one in several] for several in (theirs, mine))
         return f"the oracle returns shapes {right}, the baseline {found}"

@@ -125,10 +125,10 @@ def judge(
     theirs = list(leaves(baseline))
     if is_drawn([path for path, _ in theirs]):
         return _judge_draws(by_output(list(leaves(outputs))), by_output(theirs), tolerance_for, known)
-    mine = in_order_of(theirs, outputs)
+    mine = aligned(theirs, outputs)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return _mismatch(f"returns {_structure(mine)}, the baseline returns {_structure(theirs)}")
-    truths = [leaf for _, leaf in in_order_of(theirs, oracle)] if oracle is not None else [None] * len(mine)
+    truths = [leaf for _, leaf in aligned(theirs, oracle)] if oracle is not None else [None] * len(mine)
     verdicts = list[OutputVerdict]()
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
         name = output_name(path)
@@ -177,7 +177,7 @@ def _judge_draws(
     return OutputVerdict(mismatch=None, correctness=None)
 
 
-def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, Any]]:
+def aligned(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, Any]]:
     """Return the leaves of outputs in the order of others with the same paths: dicts whose keys come in another order are the same."""
     places = {path: place for place, (path, _) in enumerate(theirs)}
     found = list(leaves(outputs))
@@ -221,7 +221,7 @@ def right_but_strays(outputs: Any, baseline: Any, oracle: Any, tolerance_for: To
 def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
     """Return path and both values of each leaf of two calls' outputs; None where their paths differ."""
     theirs = list(leaves(baseline))
-    mine = in_order_of(theirs, outputs)
+    mine = aligned(theirs, outputs)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return None
     return [(path, value, expected) for (path, value), (_, expected) in zip(mine, theirs, strict=True)]

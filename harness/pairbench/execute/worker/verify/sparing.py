@@ -24,7 +24,7 @@ from pairbench.execute.worker.verify.case import (
     oracle_or_why,
     oracle_outputs,
     verify_entry,
-    why_anything_passes,
+    why_useless,
 )
 from pairbench.execute.worker.verify.judge import same_outputs
 from pairbench.model.case import Case
@@ -66,7 +66,7 @@ def sparing_references(operator: Operator, case: Case, make: Make, *, bare: bool
             outputs = copy_tree(baseline_outputs(operator, make(case, SEEDS[0])))
         elif same_outputs(outputs, other):
             both = reference(SEEDS[0], outputs), reference(SEEDS[1], other)
-            useless = why_anything_passes(operator, case, both, ())
+            useless = why_useless(operator, case, both, ())
     return (reference(SEEDS[0], outputs, oracle), reference(SEEDS[1])), useless
 
 
