@@ -90,6 +90,7 @@ _PART = 0.25  # part of the free memory for outputs that wait to be compared
 
 Key = tuple[str, int]
 T = TypeVar("T")
+Take = Callable[[Key, torch.nn.Module, Tensors], T]
 
 
 @dataclass
@@ -106,13 +107,7 @@ class _Side:
         synchronize(self.device)
         return outputs
 
-    def visit(
-        self,
-        take: Callable[[Key, torch.nn.Module, Tensors], T],
-        wanted: Container[Key] | None = None,
-        *,
-        of_inputs: bool = False,
-    ) -> dict[Key, T]:
+    def visit(self, take: Take[T], wanted: Container[Key] | None = None, *, of_inputs: bool = False) -> dict[Key, T]:
         """Run once, and return what `take` gives of the outputs, or of the inputs, of each wanted call of a module (None: of all), in the order in which they end.
 
         The key of a call is the module's name, and the number of calls of that name before.

@@ -19,7 +19,7 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute import protocol
 from pairbench.execute.garbage import keep_what_is_there, no_collection
-from pairbench.execute.protocol import NOBODY, Heartbeat, ParentLine, WorkerConfig
+from pairbench.execute.protocol import NOBODY, CaseJob, Heartbeat, ParentLine, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
 from pairbench.execute.worker.calls import SEEDS, build_inputs, making, release_memory, synchronize, torch_device
 from pairbench.execute.worker.flags import order_attention, pin_flags
@@ -47,11 +47,7 @@ _MORE_SEEDS = range(100, 104)
 
 
 def run_stage(
-    job: protocol.CaseJob,
-    operator: Operator,
-    config: WorkerConfig,
-    heartbeat: Heartbeat,
-    line: ParentLine | None = None,
+    job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine | None = None
 ) -> Iterator[Any]:
     """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
     device, before_s = begin_case(config, job, operator), making.seconds
@@ -59,7 +55,7 @@ def run_stage(
     match job:
         case protocol.VerifyCase():
             stage = _verify(job, *given, line)
-        case protocol.TimeCase():
+        case TimeCase():
             stage = time_case(job, operator, config, heartbeat, device, line)
         case protocol.ProfileCase():
             stage = profile_entries(job, *given)
@@ -74,14 +70,14 @@ def run_stage(
 
             stage = diverge(job, operator, config, heartbeat, device)
     yield from of_case(stage)
-    measures = isinstance(job, protocol.VerifyCase | protocol.TimeCase | protocol.ProfileCase)
+    measures = isinstance(job, protocol.VerifyCase | TimeCase | protocol.ProfileCase)
     if measures and (took_s := making.seconds - before_s) >= _TOLD_S:
         yield protocol.InputsMade(seconds=took_s)
     # The next job of this case may be another worker's.
     release_memory()
 
 
-def begin_case(config: WorkerConfig, job: protocol.CaseJob, operator: Operator) -> torch.device:
+def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
     """Set the case's precision, forget what was compiled and cached for earlier cases, and return the device."""
     pin_flags(tf32=job.case.tf32(config.settings.tf32))  # also where a suite has changed it as it was loaded
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
@@ -325,7 +321,7 @@ class InterleavedCases:
 
 
 def time_case(
-    job: protocol.TimeCase,
+    job: TimeCase,
     operator: Operator,
     config: WorkerConfig,
     heartbeat: Heartbeat,
@@ -373,7 +369,7 @@ def _anew(ready: Ready) -> Ready:
     return ready
 
 
-def end_of(job: protocol.TimeCase, config: WorkerConfig, error: EntryEndedError) -> protocol.Ended:
+def end_of(job: TimeCase, config: WorkerConfig, error: EntryEndedError) -> protocol.Ended:
     status, reason = Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage"
     if error.__cause__ is not None:
         status, reason = explain(error.__cause__)

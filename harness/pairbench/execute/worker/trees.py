@@ -33,9 +33,8 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for index, value in enumerate(tree):
             yield from leaves(value, f"{path}[{index}]")
     elif isinstance(tree, torch.nn.Module):
-        yield from leaves(
-            {name: held.detach() for name, held in tree.state_dict().items() if isinstance(held, Tensor)}, path
-        )
+        held = {name: value.detach() for name, value in tree.state_dict().items() if isinstance(value, Tensor)}
+        yield from leaves(held, path)
     else:
         yield path, tree
 
@@ -448,8 +447,7 @@ def as_outputs(tree: Any) -> Any:
     """Return an input in the form of an output: itself, or where it has objects, its tensors and plain values by path."""
     found = list(nodes(tree))
     if not any(
-        isinstance(value, np.ndarray | deque) or (in_object and isinstance(value, Tensor))
-        for _, value, in_object in found
+        isinstance(one, np.ndarray | deque) or (in_object and isinstance(one, Tensor)) for _, one, in_object in found
     ):
         return tree
     plain = {path: value if (tensor := _as_tensor(value)) is None else tensor for path, value, _ in found}

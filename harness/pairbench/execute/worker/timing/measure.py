@@ -37,7 +37,7 @@ _STREAM_FIRST, _STREAM_EVERY = 2, 8
 _TELL_NS, _ASK_NS = 5e6, 50e6
 """Time in ns after which samples are sent to the parent, some 50 us, and after which its answer is waited for."""
 _COLUMNS, _HOSTS = ("call_ns", "position", "at_ns", "turn_ns", "host_ns", "device_ns", "stream_ns"), 4
-"""Columns of samples that are sent, and the number of those that tell all of what runs on the host."""
+"""Columns of samples, all of which are sent, and the number of those that tell all of what runs on the host."""
 _BOTH_CLOCKS = 2
 """Multiple of its calls' latency that a block may take: on a GPU each call is made again for the device's clock."""
 
@@ -106,9 +106,8 @@ class Timed:
 
     def forget_last(self) -> None:
         """Remove the newest sample; its output, where that was kept, is judged all the same."""
-        measured = (self.call_ns, self.host_ns, self.device_ns, self.stream_ns)
-        for samples in (self.position, self.at_ns, self.turn_ns, *measured):
-            samples.pop()
+        for name in _COLUMNS:
+            getattr(self, name).pop()
 
     def complete_device_ns(self) -> list[float] | None:
         """Return the device latencies; None where some are missing. The call of a graph is the device's time already."""

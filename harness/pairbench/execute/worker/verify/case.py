@@ -282,19 +282,14 @@ def _overlap(extent: tuple[int, int], others: list[tuple[int, int]]) -> bool:
 
 
 def _verdicts(
-    call: Call,
-    first_calls: list[Any],
-    references: References,
-    device: torch.device,
-    reused: _Reused,
-    apart: list[float | None],
+    call: Call, made: list[Any], both: References, device: torch.device, reused: _Reused, apart: list[float | None]
 ) -> Iterator[OutputVerdict]:
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
-    Where memory is short the `first_calls` outputs are freed. `apart` takes the distance of two more calls on the first inputs to the first call; None where it is not known.
+    Where memory is short the `made` outputs are freed. `apart` takes the distance of two more calls on the first inputs to the first call; None where it is not known.
     """
-    operator, (first, second) = call.operator, references
-    outputs = first_calls.pop() if first.sparing else first_calls[0]
+    operator, (first, second) = call.operator, both
+    outputs = made.pop() if first.sparing else made[0]
 
     def run(reference: ExpectedOutputs) -> Any:
         """Run on poisoned memory, from the reference's own state."""

@@ -84,10 +84,8 @@ def less_held(operator: Operator, case: Case, make: Make, *, bare: bool) -> tupl
 class Held:
     """The references of a case, of which less is held once memory has run out."""
 
-    def __init__(
-        self, operator: Operator, case: Case, device: torch.device, references: References, make: Make
-    ) -> None:
-        self.references = references
+    def __init__(self, operator: Operator, case: Case, device: torch.device, both: References, make: Make) -> None:
+        self.references = both
         self._operator, self._device = operator, device
         self._less = functools.partial(less_held, operator, case, make)
 
