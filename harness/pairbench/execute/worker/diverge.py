@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pairbench.execute.protocol import DivergeCase, Heartbeat, WorkerConfig
-from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, why_invalid
+from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, torch_device, why_invalid
 from pairbench.execute.worker.guard import each_entry, explain
 from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, restore, upcast_inputs
@@ -140,9 +140,8 @@ def _size(_key: Key, _module: torch.nn.Module, tensors: Tensors) -> tuple[int, i
     return sum(leaf.numel() for _, leaf in tensors), sum(leaf.nbytes for _, leaf in tensors)
 
 
-def diverge(
-    job: DivergeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
-) -> Iterator[Any]:
+def diverge(job: DivergeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
+    device = torch_device(config.device)
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
 
     def step(entry: Entry) -> Divergence | NotInspected:

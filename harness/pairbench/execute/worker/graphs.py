@@ -26,7 +26,8 @@ _SHORT_US = 100
 _LONG_US = 100 * _SHORT_US
 """Latency in us from which a first replay, which uploads the graph, is that of no short call."""
 
-Run, Reset = Callable[[], Any], Callable[[], None]
+Run = Callable[[], Any]
+Reset = Callable[[], None]
 Pool = tuple[int, int]
 
 

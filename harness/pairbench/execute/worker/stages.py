@@ -56,7 +56,7 @@ def run_stage(
         case protocol.VerifyCase():
             stage = _verify(job, *given, line)
         case TimeCase():
-            stage = time_case(job, operator, config, heartbeat, device, line)
+            stage = time_case(job, operator, config, heartbeat, line)
         case protocol.ProfileCase():
             stage = profile_entries(job, *given)
         case protocol.FingerprintOutputs() | protocol.SaveOutputs() | protocol.CompareOutputs():
@@ -68,7 +68,7 @@ def run_stage(
         case protocol.DivergeCase():
             from pairbench.execute.worker.diverge import diverge
 
-            stage = diverge(job, operator, config, heartbeat, device)
+            stage = diverge(job, operator, config, heartbeat)
     yield from of_case(stage)
     measures = isinstance(job, protocol.VerifyCase | TimeCase | protocol.ProfileCase)
     if measures and (took_s := making.seconds - before_s) >= _TOLD_S:
@@ -267,13 +267,13 @@ class InterleavedCases:
 
     def _get_ready(self, job: protocol.OpenCase, operator: Operator) -> Iterator[Any]:
         device = begin_case(self._config, job, operator)
-        ready = yield from make_ready(job, operator, self._config, self._heartbeat, device)
+        ready = yield from make_ready(job, operator, self._config, self._heartbeat)
         if len(ready.timed) < len(job.entries):
             return
         self._held.enter_context(no_collection())
         self._held.enter_context(on_one_core(device))
         try:
-            self._open = ready, Blocks(ready, self._heartbeat)
+            self._open = ready, Blocks(ready)
         except EntryEndedError as error:
             yield end_of(job, self._config, error)
             return
@@ -321,16 +321,11 @@ class InterleavedCases:
 
 
 def time_case(
-    job: TimeCase,
-    operator: Operator,
-    config: WorkerConfig,
-    heartbeat: Heartbeat,
-    device: torch.device,
-    line: ParentLine | None = None,
+    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine | None = None
 ) -> Iterator[Any]:
     """Yield the ends of entries, and the `TimedRound` of the others; `line` leads to the parent, for jobs that are judged outside."""
     outside = line if job.outside else None
-    ready = yield from make_ready(job, operator, config, heartbeat, device)
+    ready = yield from make_ready(job, operator, config, heartbeat)
     draw = draw_seed if outside is None else functools.partial(outside.ask, protocol.DrawSeed())
     do_bench = config.settings.timer == "do_bench"
     cannot = "do_bench cannot {} between its calls, which {}= asks for; leave out --timer do_bench"
@@ -345,18 +340,18 @@ def time_case(
         if do_bench and operator.reset:
             raise SuiteFaultError(Status.SKIPPED, cannot.format("put state back", "reset"))
         if do_bench:
-            result = time_with_do_bench(ready, heartbeat)
+            result = time_with_do_bench(ready)
         else:
-            with on_one_core(device):
+            with on_one_core(ready.device):
                 timing = functools.partial(time_entries, round_index=job.round, stopping=Stopping.of(config.settings))
-                on_new = functools.partial(renew, ready, heartbeat, draw)
-                result = ready.watch.named(lambda: timing(_anew(ready), heartbeat, renew=on_new, parent=outside))
+                on_new = functools.partial(renew, ready, draw)
+                result = ready.watch.named(lambda: timing(_anew(ready), renew=on_new, parent=outside))
     except EntryEndedError as error:
         yield end_of(job, config, error)
         return
     with no_collection(collect=False):  # a collection takes 60 ms, as long as judging several cases
         if outside is not None:
-            judging_s = answer_judge(ready, result.measuring_s, heartbeat, outside)
+            judging_s = answer_judge(ready, result.measuring_s, outside)
         else:
             judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
     yield replace(result, judging_s=judging_s)
@@ -376,14 +371,14 @@ def end_of(job: TimeCase, config: WorkerConfig, error: EntryEndedError) -> proto
     return protocol.Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
 
 
-def time_with_do_bench(ready: Ready, heartbeat: Heartbeat) -> TimedRound:
+def time_with_do_bench(ready: Ready) -> TimedRound:
     """Time each entry with `do_bench`'s defaults and keep its single times; nothing is interleaved."""
     import triton.testing  # here, because a machine without Triton can use every other timer
 
     began = time.perf_counter_ns()
     taken = []
     for timed in ready.timed:
-        with of_entry(timed, heartbeat), ready.watch.turn(0):
+        with of_entry(timed, ready.heartbeat), ready.watch.turn(0):
             at = time.perf_counter_ns() - began
             timed.reset()
             timed.call_ns = [ms * 1e6 for ms in triton.testing.do_bench(timed.run, return_mode="all")]

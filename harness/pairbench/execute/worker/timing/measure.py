@@ -40,6 +40,8 @@ _COLUMNS, _HOSTS = ("call_ns", "position", "at_ns", "turn_ns", "host_ns", "devic
 """Columns of samples, all of which are sent, and the number of those that tell all of what runs on the host."""
 _BOTH_CLOCKS = 2
 """Multiple of its calls' latency that a block may take: on a GPU each call is made again for the device's clock."""
+Renew = Callable[[], bool]
+"""Puts values in place that no call has seen, and returns whether that was possible."""
 
 
 def copy_where_room(outputs: Any) -> Any | None:
@@ -131,6 +133,7 @@ class Setup(Value):
     """The entries of a case, and what they are timed with."""
 
     timed: list[Timed]
+    heartbeat: Heartbeat
     timer: Timer
     recorder: TelemetryRecorder
     rng: np.random.Generator
@@ -139,19 +142,13 @@ class Setup(Value):
 
 
 def time_entries(
-    setup: Setup,
-    heartbeat: Heartbeat,
-    *,
-    round_index: int,
-    stopping: Stopping,
-    renew: Callable[[], bool] | None = None,
-    parent: ParentLine | None = None,
+    setup: Setup, *, round_index: int, stopping: Stopping, renew: Renew | None = None, parent: ParentLine | None = None
 ) -> TimedRound:
     """Take blocks until the stopping criterion is met. A block during which the GPU throttles is labelled and measured again, as long as time is left."""
     checks = Checks(stopping)
     reason: str | None = None
     with no_collection():
-        blocks = Blocks(setup, heartbeat, renew=renew, parent=parent, longest_s=stopping.longest_s)
+        blocks = Blocks(setup, renew=renew, parent=parent, longest_s=stopping.longest_s)
         paired = functools.partial(_paired_blocks, setup.timed)
         while reason is None:
             blocks.take()
@@ -162,22 +159,16 @@ def time_entries(
 
 class Blocks:
     def __init__(
-        self,
-        setup: Setup,
-        heartbeat: Heartbeat,
-        *,
-        renew: Callable[[], bool] | None = None,
-        parent: ParentLine | None = None,
-        longest_s: float = 0.0,
+        self, setup: Setup, *, renew: Renew | None = None, parent: ParentLine | None = None, longest_s: float = 0.0
     ) -> None:
         """Warm the entries up; `parent` receives samples soon after they are taken, and after `longest_s` seconds no block begins."""
-        self._setup, self._heartbeat = setup, heartbeat
+        self._setup, self._heartbeat = setup, setup.heartbeat
         self._entries, self._values = setup.timed, setup.values
         self._changed_ns = trusted.perf_counter_ns()
         self._renewed = False
         """Whether the inputs of the first block have values that no call was made on before."""
         self._began = trusted.perf_counter_ns()
-        _warm_up(setup, heartbeat)
+        _warm_up(setup)
         clocks = [timed.device_clock for timed in self._entries if timed.device_clock is not None]
         self._throttling = Throttling(setup.recorder, clocks)
         block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in self._entries), 1.0)
@@ -324,11 +315,11 @@ class Blocks:
         )
 
 
-def _warm_up(setup: Setup, heartbeat: Heartbeat) -> None:
+def _warm_up(setup: Setup) -> None:
     """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
     timer, share = setup.timer, setup.timer.warm_up_s / len(setup.timed)
     for timed in setup.timed:
-        with of_entry(timed, heartbeat), setup.watch.turn(0):
+        with of_entry(timed, setup.heartbeat), setup.watch.turn(0):
             began, spent, call_ns = trusted.perf_counter(), 0.0, list[float]()
             while spent < share or (len(call_ns) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timed.reset()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pairbench.execute.protocol import Ended, Heartbeat
+from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call, build_inputs, synchronize
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
@@ -123,7 +123,7 @@ def call_in_pairs(ready: Ready, timed: Timed, news: list[NewInputs], known: NewI
     return pairs
 
 
-def renew(ready: Ready, heartbeat: Heartbeat, draw: Callable[[], int] = draw_seed) -> bool:
+def renew(ready: Ready, draw: Callable[[], int] = draw_seed) -> bool:
     """Put values in place that no call has seen, constants and state included, and return whether that was possible: it needs several sets of values and memory."""
     if not compares(ready) or not has_room(named_tensors(ready.inputs)):
         return False
@@ -134,7 +134,7 @@ def renew(ready: Ready, heartbeat: Heartbeat, draw: Callable[[], int] = draw_see
         others = [name for name in new if name not in ready.values.shared]
         refill({name: ready.inputs[name] for name in others}, {name: new[name] for name in others})
         for timed in ready.timed:
-            with of_entry(timed, heartbeat):
+            with of_entry(timed, ready.heartbeat):
                 ready.calls[timed.entry].refill(new)
         ready.values.replace_first(new)
         synchronize(ready.device)
