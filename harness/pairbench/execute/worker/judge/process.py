@@ -133,9 +133,8 @@ class Judge:
         theirs = dict(job.sums)
         other = next((name for name, total in ours if theirs.get(name) != total), None)
         what = other and f"inputs() makes other values of {other.partition(':')[2]!r} in another process"
-        so = "for the same seed, so nobody can say what is right of them"
-        advice = "draw them with `make`, and let them depend on nothing but its seed and the axes"
-        yield protocol.Judged(mismatch=what and f"{what} {so}: {advice}")
+        rest = "for the same seed, so nobody can say what is right of them: draw them with `make`, and let them depend on nothing but its seed and the axes"
+        yield protocol.Judged(mismatch=what and f"{what} {rest}")
 
     def _outputs(self, job: protocol.JudgeOutputs) -> Iterator[protocol.Judged]:
         references = self._case()
