@@ -21,7 +21,7 @@ def answer(suites: Path, heartbeat: Heartbeat, variant: str, *, operator: str = 
     path = suites / "modules.py"
     declared: Operator = load_suite(path)[operator]
     job = replace(job_of(DivergeCase, declared, variant), case=declared.cases[case])
-    (found,) = diverge(job, declared, CONFIG, heartbeat, CPU)
+    (found,) = diverge(job, declared, CONFIG, heartbeat)
     return found
 
 

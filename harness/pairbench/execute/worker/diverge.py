@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from pairbench.execute.protocol import DivergeCase, Heartbeat, WorkerConfig
-from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, why_invalid
+from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, torch_device, why_invalid
 from pairbench.execute.worker.guard import each_entry, explain
 from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, restore, upcast_inputs
@@ -24,11 +25,11 @@ from pairbench.model.breakdown import Divergence, Gap, Layer, NotInspected
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
-Tensors = list[tuple[str, torch.Tensor]]
+Tensors = list[tuple[str, Tensor]]
 
 
 def tensors_of(tree: Any) -> Tensors:
-    return [(path, leaf.detach()) for path, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [(path, leaf.detach()) for path, leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def incomparable(mine: Tensors, theirs: Tensors) -> str | None:
@@ -81,7 +82,7 @@ def is_worse(operator: Operator, baseline: float | None, variant: float | None, 
     return variant > 2 * baseline + max(spacings, default=0.0) / 2
 
 
-def _eps(tensor: torch.Tensor) -> float:
+def _eps(tensor: Tensor) -> float:
     return float(torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() or tensor.is_complex() else 0.0
 
 
@@ -89,6 +90,7 @@ _PART = 0.25  # part of the free memory for outputs that wait to be compared
 
 Key = tuple[str, int]
 T = TypeVar("T")
+Take = Callable[[Key, torch.nn.Module, Tensors], T]
 
 
 @dataclass
@@ -105,13 +107,7 @@ class _Side:
         synchronize(self.device)
         return outputs
 
-    def visit(
-        self,
-        take: Callable[[Key, torch.nn.Module, Tensors], T],
-        wanted: Container[Key] | None = None,
-        *,
-        of_inputs: bool = False,
-    ) -> dict[Key, T]:
+    def visit(self, take: Take[T], wanted: Container[Key] | None = None, *, of_inputs: bool = False) -> dict[Key, T]:
         """Run once, and return what `take` gives of the outputs, or of the inputs, of each wanted call of a module (None: of all), in the order in which they end.
 
         The key of a call is the module's name, and the number of calls of that name before.
@@ -144,9 +140,8 @@ def _size(_key: Key, _module: torch.nn.Module, tensors: Tensors) -> tuple[int, i
     return sum(leaf.numel() for _, leaf in tensors), sum(leaf.nbytes for _, leaf in tensors)
 
 
-def diverge(
-    job: DivergeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
-) -> Iterator[Any]:
+def diverge(job: DivergeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat) -> Iterator[Any]:
+    device = torch_device(config.device)
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
 
     def step(entry: Entry) -> Divergence | NotInspected:
@@ -226,12 +221,7 @@ class _Lockstep:
         return [layers[key] for key in expected if key in layers]
 
     def _layer(
-        self,
-        expected: dict[Key, Tensors],
-        oracle: dict[Key, Tensors],
-        key: Key,
-        module: torch.nn.Module,
-        mine: Tensors,
+        self, expected: dict[Key, Tensors], oracle: dict[Key, Tensors], key: Key, module: torch.nn.Module, mine: Tensors
     ) -> Layer:
         theirs, truth = expected[key], oracle.get(key)
         why = incomparable(mine, theirs)

@@ -26,6 +26,10 @@ _SHORT_US = 100
 _LONG_US = 100 * _SHORT_US
 """Latency in us from which a first replay, which uploads the graph, is that of no short call."""
 
+Run = Callable[[], Any]
+Reset = Callable[[], None]
+Pool = tuple[int, int]
+
 
 def nothing() -> None:
     """Do nothing: most calls have no state to restore."""
@@ -39,10 +43,10 @@ class CaptureError(Exception):
 class Replay:
     """A captured call; calling it replays the graph and returns the same output tensors every time."""
 
-    call: Callable[[], Any]
+    call: Run
     graph: torch.cuda.CUDAGraph
     outputs: Any
-    before: Callable[[], None] = nothing
+    before: Reset = nothing
     again: "Callable[[], Replay] | None" = None
     """Captures the call once more, where `capture` alone does not."""
 
@@ -56,9 +60,7 @@ class Replay:
         return self.outputs
 
 
-def capture(
-    call: Callable[[], Any], shared_pool: tuple[int, int] | None = None, *, before: Callable[[], None] = nothing
-) -> Replay:
+def capture(call: Run, shared_pool: Pool | None = None, *, before: Reset = nothing) -> Replay:
     """Capture a call as a CUDA graph; graphs in one `shared_pool` overwrite each other's memory, outputs excepted. `before` restores the call's state and is not captured."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -85,16 +87,10 @@ def capture(
 
 
 def capture_behind(
-    first: Callable[[], Any],
-    call: Callable[[], Any],
-    shared_pool: tuple[int, int] | None,
-    *,
-    reset: Callable[[], None],
-    ready: Callable[[Callable[[], Any]], None],
-    again: Callable[[], Replay],
+    first: Run, call: Run, pool: Pool | None, *, reset: Reset, ready: Callable[[Run], None], again: Callable[[], Replay]
 ) -> Replay:
     """Capture `first` and a call that reads its results, each as a graph of its own in one pool; before each replay `ready` is given the replay of `first`."""
-    pool = shared_pool or torch.cuda.graph_pool_handle()
+    pool = pool or torch.cuda.graph_pool_handle()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -108,7 +104,7 @@ def capture_behind(
     return Replay(call, captured.graph, captured.outputs, functools.partial(ready, written), again)
 
 
-def _capture_once(call: Callable[[], Any], shared_pool: tuple[int, int] | None, before: Callable[[], None]) -> Replay:
+def _capture_once(call: Run, shared_pool: Pool | None, before: Reset) -> Replay:
     graph, pool = torch.cuda.CUDAGraph(), shared_pool or torch.cuda.graph_pool_handle()
     last_thread = newest_thread()
     try:
@@ -184,7 +180,7 @@ def memory_of_graphs() -> Callable[[torch.Tensor], bool]:
     return lambda tensor: any(begin <= tensor.data_ptr() < end for begin, end in owned)
 
 
-def _give_back(pool: tuple[int, int], *, release: bool) -> None:
+def _give_back(pool: Pool, *, release: bool) -> None:
     """Release the memory of a failed capture, unless others share it: torch before the fixes of pytorch #180395 and #190348 keeps it for good, and frees no cached memory from then on."""
     device = torch.cuda.current_device()
     with contextlib.suppress(RuntimeError):  # raised by fixed releases: nothing is recorded into that pool

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Self
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -54,11 +55,8 @@ def watching(names: dict[torch.nn.Module, str], around: Around) -> Iterator[None
             return plain(module, *args, **kwargs)
         return around(name, module, (args, kwargs), lambda: plain(module, *args, **kwargs))
 
-    torch.nn.Module.__call__ = watched
-    try:
+    with patch.object(torch.nn.Module, "__call__", watched):
         yield
-    finally:
-        torch.nn.Module.__call__ = plain
 
 
 _CALLED = tuple(name for name in vars(torch.nn.Module()) if "hooks" in name and "state_dict" not in name)

@@ -148,10 +148,8 @@ def built(module_class: Any, get_init_inputs: Any, device: Any, dtype: Any) -> A
         torch.manual_seed(_SEED)
         module = module_class(**given) if isinstance(given, dict) else module_class(*given)
         if not isinstance(module, torch.nn.Module):
-            name = getattr(module_class, "__name__", "it")
-            raise DeclarationError(
-                f"{name}(...) made an object of type {type(module).__name__}, expected a torch.nn.Module"
-            )
+            name, kind = getattr(module_class, "__name__", "it"), type(module).__name__
+            raise DeclarationError(f"{name}(...) made an object of type {kind}, expected a torch.nn.Module")
         module.to(device=device, dtype=dtype)
     for weight in module.parameters():  # ScriptModules have no requires_grad_()
         weight.requires_grad_(False)

@@ -30,6 +30,7 @@ from torch.profiler import ProfilerActivity
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import Heartbeat, ProfileCase
 from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize
+from pairbench.execute.worker.graphs import Reset, Run
 from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.modules import TransparentMode
 from pairbench.execute.worker.trees import copy_tree, has_room, tensors
@@ -68,7 +69,7 @@ def recording(activities: Sequence[ProfilerActivity], *, memory: bool = False) -
 
 
 def raw_trace(
-    run: Callable[[], Any], activities: Sequence[ProfilerActivity], *, memory: bool = False, keep: Path | None = None
+    run: Run, activities: Sequence[ProfilerActivity], *, memory: bool = False, keep: Path | None = None
 ) -> list[Any]:
     """Return the events of a profiled call in Chrome's trace format, and copy them to the file `keep`; outputs live until the recording has ended."""
     with recording(activities, memory=memory) as session:
@@ -119,7 +120,7 @@ def unusable() -> str | None:
     return None
 
 
-def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = None) -> Launches:
+def count_launches(run: Run, reset: Reset | None = None) -> Launches:
     """Count the launches of one call; those of a `reset` before each call are not counted: there are sentinels around each call then."""
     try:
         counted = _trace(run, CALLS) if reset is None else [_each(reset, run, calls) for calls in CALLS]
@@ -148,7 +149,7 @@ def count_launches(run: Callable[[], Any], reset: Callable[[], None] | None = No
     )
 
 
-def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Counts:
+def _each(reset: Reset, run: Run, calls: int) -> Counts:
     """Count some calls, without the reset before each of them, in one session."""
     turns = itertools.cycle((run, reset))
     reset()
@@ -156,7 +157,7 @@ def _each(reset: Callable[[], None], run: Callable[[], Any], calls: int) -> Coun
     return Counts(*(functools.reduce(add, several) for several in zip(*spans, strict=True)))
 
 
-def _trace(run: Callable[[], Any], groups: tuple[int, ...]) -> list[Counts]:
+def _trace(run: Run, groups: tuple[int, ...]) -> list[Counts]:
     """Run groups of calls in one session of the profiler, with a sentinel kernel before and after each, and return the counts of each group."""
 
     def marked() -> None:
@@ -313,9 +314,6 @@ def profiled_otherwise(call: Call, inputs: dict[str, Any], device: torch.device)
         if wrong := judge(outputs, expected, truth, tolerance_for, known).mismatch:
             return f"computes something else when it is {name}: {wrong}; its counts would be those of another call"
     return None
-
-
-Run = Callable[[], Any]
 
 
 class _CountOps(TransparentMode):

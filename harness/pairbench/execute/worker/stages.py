@@ -19,17 +19,9 @@ import torch
 from pairbench.errors import DeclarationError
 from pairbench.execute import protocol
 from pairbench.execute.garbage import keep_what_is_there, no_collection
-from pairbench.execute.protocol import NOBODY, Heartbeat
+from pairbench.execute.protocol import NOBODY, CaseJob, Heartbeat, ParentLine, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
-from pairbench.execute.worker.calls import (
-    SEEDS,
-    build_inputs,
-    making,
-    release_memory,
-    synchronize,
-    torch_device,
-    why_invalid,
-)
+from pairbench.execute.worker.calls import SEEDS, build_inputs, making, release_memory, synchronize, torch_device
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import SuiteFaultError, TooLargeError, explain, guarded, is_out_of_memory, of_case
 from pairbench.execute.worker.judge.sent import answer_judge, outside_references
@@ -41,19 +33,12 @@ from pairbench.execute.worker.timing.ready import Ready, make_ready, on_one_core
 from pairbench.execute.worker.timing.recheck import judge_timed
 from pairbench.execute.worker.trusted import left_running
 from pairbench.execute.worker.verify.audit import audit_automatic, audit_declared, audit_other_inputs
-from pairbench.execute.worker.verify.case import (
-    References,
-    check_baseline,
-    make_expected,
-    why_anything_passes,
-    why_random,
-)
+from pairbench.execute.worker.verify.case import References, check_baseline, make_expected, why_random, why_useless
 from pairbench.execute.worker.verify.outputs import exchange_outputs
 from pairbench.execute.worker.verify.sparing import Held, is_short, less_held
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import TIME_CAP, Status, TimedRound, Verification
-from pairbench.model.plan import Entry
 
 _TOLD_S = 0.05  # seconds from which the time to make a case's inputs is reported
 _VARIES_LITTLE = "the baseline's outputs for other inputs would pass as well: they differ by less than the tolerance"
@@ -62,11 +47,7 @@ _MORE_SEEDS = range(100, 104)
 
 
 def run_stage(
-    job: protocol.CaseJob,
-    operator: Operator,
-    config: protocol.WorkerConfig,
-    heartbeat: Heartbeat,
-    line: protocol.ParentLine | None = None,
+    job: CaseJob, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine | None = None
 ) -> Iterator[Any]:
     """Yield the results of one stage of one case; `line` leads to the parent, for jobs that are judged outside."""
     device, before_s = begin_case(config, job, operator), making.seconds
@@ -74,8 +55,8 @@ def run_stage(
     match job:
         case protocol.VerifyCase():
             stage = _verify(job, *given, line)
-        case protocol.TimeCase():
-            stage = time_case(job, operator, config, heartbeat, device, line)
+        case TimeCase():
+            stage = time_case(job, operator, config, heartbeat, line)
         case protocol.ProfileCase():
             stage = profile_entries(job, *given)
         case protocol.FingerprintOutputs() | protocol.SaveOutputs() | protocol.CompareOutputs():
@@ -87,16 +68,16 @@ def run_stage(
         case protocol.DivergeCase():
             from pairbench.execute.worker.diverge import diverge
 
-            stage = diverge(job, operator, config, heartbeat, device)
+            stage = diverge(job, operator, config, heartbeat)
     yield from of_case(stage)
-    measures = isinstance(job, protocol.VerifyCase | protocol.TimeCase | protocol.ProfileCase)
+    measures = isinstance(job, protocol.VerifyCase | TimeCase | protocol.ProfileCase)
     if measures and (took_s := making.seconds - before_s) >= _TOLD_S:
         yield protocol.InputsMade(seconds=took_s)
     # The next job of this case may be another worker's.
     release_memory()
 
 
-def begin_case(config: protocol.WorkerConfig, job: protocol.CaseJob, operator: Operator) -> torch.device:
+def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
     """Set the case's precision, forget what was compiled and cached for earlier cases, and return the device."""
     pin_flags(tf32=job.case.tf32(config.settings.tf32))  # also where a suite has changed it as it was loaded
     reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
@@ -137,11 +118,7 @@ def expected_of(
 
 
 def _verify(
-    job: protocol.VerifyCase,
-    operator: Operator,
-    heartbeat: Heartbeat,
-    device: torch.device,
-    line: protocol.ParentLine | None,
+    job: protocol.VerifyCase, operator: Operator, heartbeat: Heartbeat, device: torch.device, line: ParentLine | None
 ) -> Iterator[Any]:
     references: References
     if job.outside and line is not None:
@@ -155,17 +132,10 @@ def _verify(
     del references
     refused: protocol.Ended | Verification | None = None
     for index, entry in enumerate(job.entries):
-        variant = operator.implementations[entry.implementation]
         if refused is not None and entry.role == "variant":
             yield from protocol.without_baseline((entry,), refused.status, str(refused.reason))
             continue
-
-        def step(entry: Entry = entry, variant: Any = variant) -> Verification:
-            if variant.valid is not None and (why := why_invalid(variant, held.references[0].inputs)):
-                return Verification(entry=entry, status=Status.SKIPPED, reason=why)
-            return held.verify(variant, entry)
-
-        found = guarded(job, index, heartbeat, step)
+        found = guarded(job, index, heartbeat, functools.partial(held.verify, entry))
         yield found
         if entry.role == "baseline" and entry.mode == "eager" and found.status is not Status.VERIFIED:
             refused = found
@@ -229,7 +199,7 @@ def _held_or_sparing(
             references = tuple([make_expected(operator, given) for given in (first.pop(), make(case, SEEDS[1]))])
             if not any("out of memory" in (one.oracle_missing or "") for one in references):
                 more = (build_inputs(operator, case, device, seed) for seed in _MORE_SEEDS)
-                return references, why_anything_passes(operator, case, references, more)
+                return references, why_useless(operator, case, references, more)
         except BaseException as error:
             if not is_out_of_memory(error) and getattr(error, "status", None) is not Status.OOM:
                 raise
@@ -284,7 +254,7 @@ _LIMITS = _LimitsOnLoad()
 
 
 class InterleavedCases:
-    def __init__(self, config: protocol.WorkerConfig, heartbeat: Heartbeat) -> None:
+    def __init__(self, config: WorkerConfig, heartbeat: Heartbeat) -> None:
         self._config = config
         self._heartbeat = heartbeat
         self._open: tuple[Ready, Blocks] | None = None
@@ -297,13 +267,13 @@ class InterleavedCases:
 
     def _get_ready(self, job: protocol.OpenCase, operator: Operator) -> Iterator[Any]:
         device = begin_case(self._config, job, operator)
-        ready = yield from make_ready(job, operator, self._config, self._heartbeat, device)
+        ready = yield from make_ready(job, operator, self._config, self._heartbeat)
         if len(ready.timed) < len(job.entries):
             return
         self._held.enter_context(no_collection())
         self._held.enter_context(on_one_core(device))
         try:
-            self._open = ready, Blocks(ready, self._heartbeat)
+            self._open = ready, Blocks(ready)
         except EntryEndedError as error:
             yield end_of(job, self._config, error)
             return
@@ -351,16 +321,11 @@ class InterleavedCases:
 
 
 def time_case(
-    job: protocol.TimeCase,
-    operator: Operator,
-    config: protocol.WorkerConfig,
-    heartbeat: Heartbeat,
-    device: torch.device,
-    line: protocol.ParentLine | None = None,
+    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, line: ParentLine | None = None
 ) -> Iterator[Any]:
     """Yield the ends of entries, and the `TimedRound` of the others; `line` leads to the parent, for jobs that are judged outside."""
     outside = line if job.outside else None
-    ready = yield from make_ready(job, operator, config, heartbeat, device)
+    ready = yield from make_ready(job, operator, config, heartbeat)
     draw = draw_seed if outside is None else functools.partial(outside.ask, protocol.DrawSeed())
     do_bench = config.settings.timer == "do_bench"
     cannot = "do_bench cannot {} between its calls, which {}= asks for; leave out --timer do_bench"
@@ -375,25 +340,18 @@ def time_case(
         if do_bench and operator.reset:
             raise SuiteFaultError(Status.SKIPPED, cannot.format("put state back", "reset"))
         if do_bench:
-            result = time_with_do_bench(ready, heartbeat)
+            result = time_with_do_bench(ready)
         else:
-            with on_one_core(device):
-                result = ready.watch.named(
-                    lambda: time_entries(
-                        _anew(ready),
-                        heartbeat,
-                        round_index=job.round,
-                        stopping=Stopping.of(config.settings),
-                        renew=functools.partial(renew, ready, heartbeat, draw),
-                        parent=outside,
-                    )
-                )
+            with on_one_core(ready.device):
+                timing = functools.partial(time_entries, round_index=job.round, stopping=Stopping.of(config.settings))
+                on_new = functools.partial(renew, ready, draw)
+                result = ready.watch.named(lambda: timing(_anew(ready), renew=on_new, parent=outside))
     except EntryEndedError as error:
         yield end_of(job, config, error)
         return
     with no_collection(collect=False):  # a collection takes 60 ms, as long as judging several cases
         if outside is not None:
-            judging_s = answer_judge(ready, result.measuring_s, heartbeat, outside)
+            judging_s = answer_judge(ready, result.measuring_s, outside)
         else:
             judging_s = yield from judge_timed(ready, result.measuring_s, heartbeat)
     yield replace(result, judging_s=judging_s)
@@ -406,21 +364,21 @@ def _anew(ready: Ready) -> Ready:
     return ready
 
 
-def end_of(job: protocol.TimeCase, config: protocol.WorkerConfig, error: EntryEndedError) -> protocol.Ended:
+def end_of(job: TimeCase, config: WorkerConfig, error: EntryEndedError) -> protocol.Ended:
     status, reason = Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage"
     if error.__cause__ is not None:
         status, reason = explain(error.__cause__)
     return protocol.Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
 
 
-def time_with_do_bench(ready: Ready, heartbeat: Heartbeat) -> TimedRound:
+def time_with_do_bench(ready: Ready) -> TimedRound:
     """Time each entry with `do_bench`'s defaults and keep its single times; nothing is interleaved."""
     import triton.testing  # here, because a machine without Triton can use every other timer
 
     began = time.perf_counter_ns()
     taken = []
     for timed in ready.timed:
-        with of_entry(timed, heartbeat), ready.watch.turn(0):
+        with of_entry(timed, ready.heartbeat), ready.watch.turn(0):
             at = time.perf_counter_ns() - began
             timed.reset()
             timed.call_ns = [ms * 1e6 for ms in triton.testing.do_bench(timed.run, return_mode="all")]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
-from pairbench.execute.worker.graphs import Replay, capture, capture_behind
+from pairbench.execute.worker.graphs import Pool, Replay, Reset, capture, capture_behind
 from pairbench.execute.worker.trees import leaves, map_tensors, named_tensors, tensors, with_replaced
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED, gradient_path
 from pairbench.model.operator import Operator
@@ -40,7 +40,7 @@ class Training:
         function: Callable[..., Any],
         kwargs: dict[str, Any],
         inputs: dict[str, Any],
-        reset: Callable[[], None],
+        reset: Reset,
         *,
         once: bool,
     ) -> None:
@@ -195,15 +195,13 @@ class Training:
         del outputs  # until here, so that no two storages had one address
         return total
 
-    def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
+    def capture(self, pool: Pool | None = None) -> Replay:
         """Capture the call as a CUDA graph with leaves of its own, as nodes remember their stream; a backward over a captured forward, whose replay comes before it, outside of the clock."""
         again = copy.copy(self)
         again._make_leaves(self.kwargs, self.targets)
         if self.operator.direction != "bwd":
-            return capture(again.run, shared_pool, before=self.reset)
-        return capture_behind(
-            again.build, again.run, shared_pool, reset=self.reset, ready=again.ready, again=self.capture
-        )
+            return capture(again.run, pool, before=self.reset)
+        return capture_behind(again.build, again.run, pool, reset=self.reset, ready=again.ready, again=self.capture)
 
 
 def accumulated(inputs: dict[str, Any]) -> str:

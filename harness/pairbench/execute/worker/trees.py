@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pairbench.errors import DeclarationError
 
@@ -32,24 +33,23 @@ def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for index, value in enumerate(tree):
             yield from leaves(value, f"{path}[{index}]")
     elif isinstance(tree, torch.nn.Module):
-        yield from leaves(
-            {name: held.detach() for name, held in tree.state_dict().items() if isinstance(held, torch.Tensor)}, path
-        )
+        held = {name: value.detach() for name, value in tree.state_dict().items() if isinstance(value, Tensor)}
+        yield from leaves(held, path)
     else:
         yield path, tree
 
 
-def tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for _, leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+def tensors(tree: Any) -> list[Tensor]:
+    return [leaf for _, leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def map_tensors(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def map_tensors(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(tree, dict):
         return {key: map_tensors(value, change) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         changed = [map_tensors(value, change) for value in tree]
         return type(tree)(*changed) if hasattr(tree, "_fields") else type(tree)(changed)
-    return change(tree) if isinstance(tree, torch.Tensor) else tree
+    return change(tree) if isinstance(tree, Tensor) else tree
 
 
 def copy_tree(outputs: Any) -> Any:
@@ -57,7 +57,7 @@ def copy_tree(outputs: Any) -> Any:
     return map_tensors(outputs, copy_tensor)
 
 
-def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
+def copy_tensor(tensor: Tensor) -> Tensor:
     # clone() would make a sliced tensor dense, and an implementation that is slow or wrong on strides would be missed.
     length = extent(tensor)
     if tensor.numel() == 0 or length == tensor.numel():
@@ -71,17 +71,17 @@ def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return result.requires_grad_(tensor.requires_grad)
 
 
-def dtype_name(tensor: torch.Tensor) -> str:
+def dtype_name(tensor: Tensor) -> str:
     """Return a tensor's dtype as suites write it, such as `bfloat16`."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def extent(tensor: torch.Tensor) -> int:
+def extent(tensor: Tensor) -> int:
     """Return the number of elements from a tensor's first to its last one in memory, gaps included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def distinct(tensor: torch.Tensor) -> torch.Tensor:
+def distinct(tensor: Tensor) -> Tensor:
     """Return a view in which no two elements share an address: of an expanded dimension it has the first index."""
     return tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
 
@@ -101,7 +101,7 @@ def about_changed_inputs(names: Sequence[str], when: str = "") -> str:
     return f"changes its input {names[0]!r}{when}; an operator leaves its inputs alone: {advice}"
 
 
-def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+def same_bits(left: Tensor, right: Tensor) -> bool:
     """Return whether two tensors are equal, NaNs in the same places counting as equal."""
     if left.shape != right.shape or left.dtype != right.dtype:
         return False
@@ -137,7 +137,7 @@ def nodes(tree: Any, path: str = "", above: tuple[int, ...] = (), *, in_object: 
 
 def _children(node: Any) -> list[tuple[str, Any, bool]]:
     """Return the children of a node: end of the path, value, and whether it is an attribute."""
-    if isinstance(node, (*_PLAIN, *_OPAQUE, torch.Tensor, np.ndarray)):
+    if isinstance(node, (*_PLAIN, *_OPAQUE, Tensor, np.ndarray)):
         return []
     found: list[tuple[str, Any, bool]] = []
     if isinstance(node, dict):
@@ -178,9 +178,9 @@ def parts(tree: Any) -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def _as_tensor(value: Any) -> torch.Tensor | None:
+def _as_tensor(value: Any) -> Tensor | None:
     """Return a tensor itself, an array as a tensor of its memory, and None for all else, such as a sparse tensor in an object."""
-    if not isinstance(value, torch.Tensor | np.ndarray) or why_unsupported(value):
+    if not isinstance(value, Tensor | np.ndarray) or why_unsupported(value):
         return None
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
@@ -189,8 +189,8 @@ def _is_container(value: Any) -> bool:
     return isinstance(value, dict | list | tuple | deque | torch.nn.Module) or bool(_children(value))
 
 
-def named_tensors(tree: Any) -> dict[str, torch.Tensor]:
-    return {path: leaf for path, leaf in parts(tree) if isinstance(leaf, torch.Tensor)}
+def named_tensors(tree: Any) -> dict[str, Tensor]:
+    return {path: leaf for path, leaf in parts(tree) if isinstance(leaf, Tensor)}
 
 
 def why_unsupported(value: Any) -> str | None:
@@ -201,7 +201,7 @@ def why_unsupported(value: Any) -> str | None:
         return f"a {name}, which moves with every call, so that no two calls compute the same; {advice}"
     if isinstance(value, Iterator):
         return f"a {type(value).__name__}, which every call moves on; pass a list of what it yields"
-    if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.is_nested):
+    if isinstance(value, Tensor) and (value.layout != torch.strided or value.is_nested):
         return f"a {value.layout} tensor, expected dense ones; pass its indices and values, and make it within the call"
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray or value.dtype.kind not in "biufc" or not hasattr(torch, value.dtype.name):
@@ -226,11 +226,11 @@ def upcast_inputs(tree: Any) -> Any:
     return copy_inputs(tree, widest)
 
 
-def copy_inputs(
-    tree: Any,
-    wanted: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype,
-    device: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
-) -> Any:
+DtypeOf = Callable[[torch.dtype], torch.dtype]
+PlaceOf = Callable[[Tensor], torch.device]
+
+
+def copy_inputs(tree: Any, wanted: DtypeOf = lambda dtype: dtype, device: PlaceOf = lambda one: one.device) -> Any:
     """Return a copy that shares no memory with a tree, and shares within itself all that the tree shares; strides and classes stay, and so do objects without tensors that cannot be copied, as a lock.
 
     Each tensor has the `wanted` dtype and is on a `device`; copies from a GPU to the host are pinned, so that they go back quickly.
@@ -248,7 +248,7 @@ def with_replaced(tree: Any, replaced: Mapping[int, Any]) -> Any:
     try:
         return copy.deepcopy(tree, {**kept, **replaced})
     except Exception:  # an object without tensors that cannot be copied stays itself
-        kept |= {id(value): value for value in held if not named_tensors(value) and not _can_be_copied(value)}
+        kept |= {id(value): value for value in held if not named_tensors(value) and _why_no_copy(value) is not None}
     try:
         return copy.deepcopy(tree, {**kept, **replaced})
     except Exception as error:
@@ -261,20 +261,18 @@ def _stays_itself(value: Any) -> bool:
     return callable(value) and not _is_container(value)
 
 
-def _can_be_copied(value: Any) -> bool:
+def _why_no_copy(value: Any, memo: dict[int, Any] | None = None) -> Exception | None:
     try:
-        copy.deepcopy(value)
-    except Exception:
-        return False
-    return True
+        copy.deepcopy(value, memo)
+    except Exception as error:
+        return error
+    return None
 
 
 def _about_copying(tree: Any, replaced: Mapping[int, Any], error: Exception) -> str:
     path = type(tree).__name__
     for name, value in tree.items() if isinstance(tree, dict) else ():
-        try:
-            copy.deepcopy(value, dict(replaced))
-        except Exception as again:
+        if (again := _why_no_copy(value, dict(replaced))) is not None:
             path, error = repr(name), again
             break
     why = f"cannot be copied ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
@@ -282,16 +280,12 @@ def _about_copying(tree: Any, replaced: Mapping[int, Any], error: Exception) -> 
     return f"inputs() returned {path} as something that {why}, {advice}"
 
 
-def _copied(
-    found: Mapping[int, torch.Tensor],
-    wanted: Callable[[torch.dtype], torch.dtype],
-    device: Callable[[torch.Tensor], torch.device],
-) -> dict[int, torch.Tensor]:
+def _copied(found: Mapping[int, Tensor], wanted: DtypeOf, device: PlaceOf) -> dict[int, Tensor]:
     """Return copies of tensors by their key; those that share a storage share one again."""
     by_storage = defaultdict[object, list[int]](list)
     for key, tensor in found.items():
         by_storage[storage_of(tensor) or key].append(key)
-    copies = dict[int, torch.Tensor]()
+    copies = dict[int, Tensor]()
     for keys in by_storage.values():
         group = [found[key] for key in keys]
         dtypes = {one.dtype for one in group}
@@ -307,20 +301,18 @@ def _copied(
     return copies
 
 
-def has_address(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
+def has_address(tensor: Tensor) -> bool:
+    return type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided and not tensor.is_meta
 
 
-def storage_of(tensor: torch.Tensor) -> tuple[torch.device, int] | None:
+def storage_of(tensor: Tensor) -> tuple[torch.device, int] | None:
     """Return the identity of a tensor's storage; None where it has none that could be shared."""
     if not (has_address(tensor) and tensor.numel()) or tensor.is_conj() or tensor.is_neg():
         return None
     return tensor.device, tensor.untyped_storage().data_ptr()
 
 
-def _together(
-    group: list[torch.Tensor], wanted: Callable[[torch.dtype], torch.dtype], device: torch.device
-) -> list[torch.Tensor]:
+def _together(group: list[Tensor], wanted: DtypeOf, device: torch.device) -> list[Tensor]:
     """Return copies that lie in one storage as the originals do: of all between the first of their elements and the last."""
     storage = max((one.untyped_storage() for one in group), key=torch.UntypedStorage.nbytes)
     dtypes = {one.dtype for one in group}
@@ -359,15 +351,15 @@ def refill(tree: Any, fresh: Any) -> bool:
     return fits
 
 
-def put(copies: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+def put(copies: Iterable[tuple[Tensor, Tensor]]) -> None:
     with torch.no_grad():
         for target, value in copies:
             target.copy_(value)
 
 
-def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def refilling(tree: Any, fresh: Any) -> list[tuple[Tensor, Tensor]]:
     """Return pairs of target and source whose copies refill a tree with the values of another tree of the same form."""
-    targets, pairs = named_tensors(tree), dict[object, tuple[torch.Tensor, torch.Tensor]]()
+    targets, pairs = named_tensors(tree), dict[object, tuple[Tensor, Tensor]]()
     with torch.no_grad():
         for path, source in named_tensors(fresh).items():
             target = targets[path]
@@ -379,14 +371,14 @@ def refilling(tree: Any, fresh: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def same_form(tree: Any, fresh: Any) -> bool:
     """Return whether the tensors of two trees agree in shape, dtype and strides; attributes may have been added to objects."""
-    added = {one.path for one in nodes(tree) if one.in_object and isinstance(one.value, torch.Tensor | np.ndarray)}
+    added = {one.path for one in nodes(tree) if one.in_object and isinstance(one.value, Tensor | np.ndarray)}
     here, there = named_tensors(tree), named_tensors(fresh)
     return here.keys() - there.keys() <= added and all(
         path in here and _form(here[path]) == _form(source) for path, source in there.items()
     )
 
 
-def _form(tensor: torch.Tensor) -> tuple[object, ...]:
+def _form(tensor: Tensor) -> tuple[object, ...]:
     return tensor.shape, tensor.dtype, tensor.stride()
 
 
@@ -455,9 +447,8 @@ def as_outputs(tree: Any) -> Any:
     """Return an input in the form of an output: itself, or where it has objects, its tensors and plain values by path."""
     found = list(nodes(tree))
     if not any(
-        isinstance(value, np.ndarray | deque) or (in_object and isinstance(value, torch.Tensor))
-        for _, value, in_object in found
+        isinstance(one, np.ndarray | deque) or (in_object and isinstance(one, Tensor)) for _, one, in_object in found
     ):
         return tree
     plain = {path: value if (tensor := _as_tensor(value)) is None else tensor for path, value, _ in found}
-    return {path: value for path, value in plain.items() if isinstance(value, (torch.Tensor, *_PLAIN))}
+    return {path: value for path, value in plain.items() if isinstance(value, (Tensor, *_PLAIN))}

@@ -86,9 +86,12 @@ NO_VALUES: dict[str, Any] = {"shared": {}, "sets": ({},), "place_s": 0.0, "free_
 """Those of a call without inputs."""
 
 
-def setup(entries: list[Timed], values: Values, throttles: Iterator[bool] | None = None) -> Setup:
+def setup(
+    entries: list[Timed], values: Values, throttles: Iterator[bool] | None = None, heartbeat: Heartbeat | None = None
+) -> Setup:
     return Setup(
         timed=entries,
+        heartbeat=heartbeat or new_heartbeat(),
         timer=FakeTimer(),
         recorder=FakeRecorder(throttles or itertools.repeat(False)),
         rng=np.random.default_rng(0),
@@ -106,6 +109,6 @@ def take(
     **changes: Any,
 ) -> TimedRound:
     """Time entries as a third round; keyword arguments replace what ends it."""
-    made = setup(entries, values or Values(**NO_VALUES), throttles)
+    made = setup(entries, values or Values(**NO_VALUES), throttles, heartbeat)
     stopping = Stopping(**{"target": 0.01, "least": 20, "most": 200, "seconds": 5.0, "unsure_seconds": 5.0, **changes})
-    return time_entries(made, heartbeat or new_heartbeat(), round_index=3, stopping=stopping, renew=renew)
+    return time_entries(made, round_index=3, stopping=stopping, renew=renew)

@@ -38,7 +38,7 @@ def results(variant: Callable[[torch.Tensor], torch.Tensor] | Variant) -> list[A
     operator = declare(variant)
     job = job_of(TimeCase, operator, round=0, capturable=())
     config = replace(CONFIG, settings=Settings(timer="do_bench"))
-    return list(time_case(job, operator, config, new_heartbeat(), torch.device("cpu")))
+    return list(time_case(job, operator, config, new_heartbeat()))
 
 
 def test_its_times_are_the_samples_and_what_overwrites_its_inputs_is_left_out() -> None:

@@ -171,7 +171,7 @@ def test_a_long_call_is_warm_after_one(
         return seconds * 1e9
 
     monkeypatch.setattr(trusted, "perf_counter", lambda: now)
-    measure._warm_up(setup(timed(slow=call), Values(**NO_VALUES)), heartbeat)
+    measure._warm_up(setup(timed(slow=call), Values(**NO_VALUES), heartbeat=heartbeat))
     assert made == calls
 
 

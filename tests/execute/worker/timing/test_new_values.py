@@ -56,19 +56,17 @@ def ready(heartbeat: Heartbeat) -> Ready:
         state=["total"],
     )
     job = job_of(TimeCase, operator, round=0, capturable=())
-    making = make_ready(job, operator, CONFIG, heartbeat, torch.device("cpu"))
+    making = make_ready(job, operator, CONFIG, heartbeat)
     with pytest.raises(StopIteration) as made:
         next(making)
     found: Ready = made.value.value
     return found
 
 
-def test_new_values_are_put_in_place_for_all_calls_and_are_expected_from_then_on(
-    ready: Ready, heartbeat: Heartbeat
-) -> None:
+def test_new_values_are_put_in_place_for_all_calls_and_are_expected_from_then_on(ready: Ready) -> None:
     before, addresses = copy_tree(ready.inputs), [tensor.data_ptr() for tensor in tensors(ready.inputs)]
     second = ready.values.sets[1]["x"].clone()
-    assert renew(ready, heartbeat)
+    assert renew(ready)
     assert not any(torch.equal(ready.inputs[name], before[name]) for name in ("x", "weight", "total"))
     assert [tensor.data_ptr() for tensor in tensors(ready.inputs)] == addresses
     assert ready.values.current == 0 and ready.watch.changed() is None
@@ -87,34 +85,34 @@ def test_new_values_are_put_in_place_for_all_calls_and_are_expected_from_then_on
 
 @pytest.mark.parametrize("never", ["change", "have room"])
 def test_where_values_never_change_or_memory_is_short_they_stay(
-    ready: Ready, heartbeat: Heartbeat, monkeypatch: pytest.MonkeyPatch, never: str
+    ready: Ready, monkeypatch: pytest.MonkeyPatch, never: str
 ) -> None:
     if never == "change":
         ready.values.sets = ready.values.sets[:1]
     else:
         monkeypatch.setattr(new_values, "has_room", lambda _: False)
     before = copy_tree(ready.inputs)
-    assert not renew(ready, heartbeat)
+    assert not renew(ready)
     assert all(torch.equal(ready.inputs[name], before[name]) for name in before)
 
 
-def test_each_round_begins_on_other_values(ready: Ready, heartbeat: Heartbeat) -> None:
+def test_each_round_begins_on_other_values(ready: Ready) -> None:
     first = []
     for round_index in (0, 1):
         ready = replace(ready, job=replace(ready.job, round=round_index))
-        assert renew(ready, heartbeat)
+        assert renew(ready)
         first.append(ready.inputs["x"].clone())
     assert not torch.equal(*first)
 
 
-def test_who_cannot_prepare_new_values_is_named(ready: Ready, heartbeat: Heartbeat) -> None:
+def test_who_cannot_prepare_new_values_is_named(ready: Ready) -> None:
     def fails(weight: torch.Tensor) -> dict[str, Any]:
         raise ValueError(f"{len(weight)} are too many")
 
     ahead = ready.job.entries[1]
     ready.calls[ahead] = replace(ready.calls[ahead], variant=Variant(scaled, prepare=fails))
     with pytest.raises(EntryEndedError) as raised:
-        renew(ready, heartbeat)
+        renew(ready)
     assert raised.value.index == 1 and str(raised.value.__cause__) == "8 are too many"
 
 

@@ -10,12 +10,7 @@ import torch
 
 from pairbench.execute.protocol import CaseJob
 from pairbench.execute.worker.calls import SEEDS, build_inputs
-from pairbench.execute.worker.flags import (
-    read_flags,
-    read_variables,
-    restore_flags,
-    watched_flags,
-)
+from pairbench.execute.worker.flags import read_flags, read_variables, restore_flags, watched_flags
 from pairbench.execute.worker.guard import SuiteFaultError
 from pairbench.execute.worker.stages import begin_case
 from pairbench.execute.worker.verify.audit import audit_automatic
@@ -44,7 +39,7 @@ def references(operator: Operator) -> tuple[ExpectedOutputs, ...]:
 
 
 def verify(operator: Operator, mode: str = "eager") -> Verification:
-    return verify_entry(operator, operator.variants["v"], entry("v", mode), references(operator), CPU)
+    return verify_entry(operator, entry("v", mode), references(operator), CPU)
 
 
 def test_what_is_right_has_its_margin_and_what_is_wrong_its_numbers() -> None:
@@ -138,7 +133,7 @@ def test_a_changed_input_is_named_and_the_reference_is_safe() -> None:
     operator = declare(lambda x: x.mul_(2))
     both = references(operator)
     before = both[0].inputs["x"].clone()
-    found = verify_entry(operator, operator.variants["v"], VARIANT, both, CPU)
+    found = verify_entry(operator, VARIANT, both, CPU)
     assert found.status is Status.MISMATCHED and "changes its input 'x'" in str(found.reason)
     assert torch.equal(both[0].inputs["x"], before)
 

@@ -64,8 +64,8 @@ def test_a_case_that_is_short_on_a_gpu_is_not_judged_by_another_process(monkeypa
     assert stages._held_or_sparing(job, operator, CPU)[1] is None
 
 
-def verify(held: Held, operator: Operator, name: str = "v") -> Verification:
-    return held.verify(operator.implementations[name], entry(name))
+def verify(held: Held, name: str = "v") -> Verification:
+    return held.verify(entry(name))
 
 
 @pytest.mark.parametrize(("baseline", "outputs"), [(elu, SIZE), (lambda x: x.sum(1), ROWS * 4)])
@@ -79,7 +79,7 @@ def test_a_case_is_verified_within_inputs_two_outputs_and_a_float64_copy_of_both
         held = hold(operator)
         assert all(result.rejected for result in audit_automatic(operator, held.references[0]))
         for name in operator.implementations:
-            found = verify(held, operator, name)
+            found = verify(held, name)
             assert (found.status, found.reason) == (Status.VERIFIED, None)
             assert found.correctness is not None and found.correctness.oracle_ratio is not None
 
@@ -98,7 +98,7 @@ def test_wrong_outputs_are_found_where_memory_is_short() -> None:
     }
     operator = declare(variants=wrong)
     held = hold(operator)
-    assert {name: verify(held, operator, name).status for name in wrong} == dict.fromkeys(wrong, Status.MISMATCHED)
+    assert {name: verify(held, name).status for name in wrong} == dict.fromkeys(wrong, Status.MISMATCHED)
 
 
 def out_of(calls: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -116,7 +116,7 @@ def out_of(calls: int) -> Callable[[torch.Tensor], torch.Tensor]:
 def test_memory_that_runs_out_in_a_call_has_less_held_and_the_call_made_again(calls: int, outputs: bool) -> None:
     operator = declare(variants={"v": out_of(calls)})
     held = hold(operator)
-    found = verify(held, operator)
+    found = verify(held)
     assert found.status is Status.VERIFIED and (held.references[0].outputs is not None) is outputs
     assert (found.reason is None) is outputs and (outputs or "no oracle: out of memory" in str(found.reason))
     assert held.references[0].sparing is (calls > 0)
@@ -127,7 +127,7 @@ def test_memory_that_runs_out_with_nothing_held_is_charged_and_what_the_harness_
 ) -> None:
     operator = declare(variants={"v": out_of(3)})
     with pytest.raises(torch.OutOfMemoryError):
-        verify(hold(operator), operator)
+        verify(hold(operator))
     operator = declare()
     held = hold(operator)
 
@@ -135,7 +135,7 @@ def test_memory_that_runs_out_with_nothing_held_is_charged_and_what_the_harness_
         raise MemoryError
 
     monkeypatch.setattr(verify_case, "judge", no_room)
-    found = verify(held, operator)
+    found = verify(held)
     assert found.status is Status.SKIPPED and "the harness ran out of memory as it verified this, not the call" in str(
         found.reason
     )
@@ -175,7 +175,7 @@ def test_an_oracle_that_does_not_fit_is_computed_in_slices(small_oracle: list[in
     first: Any = held.references[0]
     whole = shifted(*(tensor.double() for tensor in first.inputs.values()))
     assert all(torch.allclose(one, two) for one, two in zip(first.oracle.values(), whole, strict=True))
-    found = verify(held, operator)
+    found = verify(held)
     assert (
         found.status is Status.VERIFIED and found.correctness is not None and found.correctness.oracle_ratio is not None
     )
@@ -195,7 +195,7 @@ def test_an_oracle_that_does_not_fit_is_computed_in_slices(small_oracle: list[in
 def test_an_oracle_that_does_not_fit_is_left_out_with_a_reason(changes: dict[str, Any], words: str) -> None:
     baseline = changes.get("baseline", elu)
     operator = declare(**{"variants": {"v": baseline}, **changes})
-    found = verify(hold(operator), operator)
+    found = verify(hold(operator))
     assert found.status is Status.VERIFIED and found.correctness is not None and found.correctness.oracle_ratio is None
     assert re.search(words, str(found.reason))
 
@@ -226,5 +226,5 @@ def test_inputs_that_take_long_are_made_once_for_each_seed(
 
     operator = declare(inputs=inputs)
     held = hold(operator)
-    assert [verify(held, operator, name).status for name in operator.implementations] == [Status.VERIFIED] * 2
+    assert [verify(held, name).status for name in operator.implementations] == [Status.VERIFIED] * 2
     assert len(calls) == 3 if kept else len(calls) > 15

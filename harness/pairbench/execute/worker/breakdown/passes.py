@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, record_function
 from pairbench.execute.protocol import BreakDownCase, Ended, Heartbeat
 from pairbench.execute.worker.breakdown import trace
 from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, why_invalid
-from pairbench.execute.worker.graphs import CaptureError, Replay
+from pairbench.execute.worker.graphs import CaptureError, Replay, Run
 from pairbench.execute.worker.guard import each_entry
 from pairbench.execute.worker.modules import TransparentMode, names_of, roots, watching
 from pairbench.execute.worker.profile import TraceError, raw_trace, run_sentinel, unusable
@@ -65,7 +65,7 @@ class Sightings(TransparentMode):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def around(self, name: str, _module: torch.nn.Module, _inputs: Any, call: Callable[[], Any]) -> Any:
+    def around(self, name: str, _module: torch.nn.Module, _inputs: Any, call: Run) -> Any:
         self.stack.append(name)
         try:
             return call()
@@ -108,9 +108,7 @@ def _source(name: str, args: Any) -> torch.Tensor | None:
     return source if isinstance(source, torch.Tensor) else None
 
 
-def see(
-    run: Callable[[], Any], names: dict[torch.nn.Module, str], state: Any, *, skipped: tuple[str, ...] = ()
-) -> list[Sighting]:
+def see(run: Run, names: dict[torch.nn.Module, str], state: Any, *, skipped: tuple[str, ...] = ()) -> list[Sighting]:
     storages = frozenset(tensor.untyped_storage().data_ptr() for tensor in named_tensors(state).values())
     ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), contextlib.__file__, "<", *skipped)
     mode = Sightings(state=storages, skipped=ours)
@@ -122,9 +120,6 @@ def see(
 @contextlib.contextmanager
 def _explicit_waits(mode: Sightings) -> Iterator[None]:
     """Note calls of `synchronize`, which are no operators."""
-    if not torch.cuda.is_initialized():
-        yield
-        return
 
     def noting(plain: Callable[..., Any], name: str) -> Callable[..., Any]:
         def noted(*args: Any, **kwargs: Any) -> Any:
@@ -133,8 +128,9 @@ def _explicit_waits(mode: Sightings) -> Iterator[None]:
 
         return noted
 
+    waiting = ((torch.cuda, "torch.cuda"), (torch.cuda.Stream, "Stream"), (torch.cuda.Event, "Event"))
     with contextlib.ExitStack() as stack:
-        for owner, label in ((torch.cuda, "torch.cuda"), (torch.cuda.Stream, "Stream"), (torch.cuda.Event, "Event")):
+        for owner, label in waiting if torch.cuda.is_initialized() else ():
             stack.enter_context(patch.object(owner, "synchronize", noting(owner.synchronize, f"{label}.synchronize")))
         yield
 
@@ -223,7 +219,7 @@ _Recorded = tuple[trace.Window, float]
 class _Subject:
     def __init__(self, job: BreakDownCase, call: Call, device: torch.device) -> None:
         self._job, self._call, self._device = job, call, device
-        self._eager: Callable[[], Any] = call.run.call if isinstance(call.run, Replay) else call.run
+        self._eager: Run = call.run.call if isinstance(call.run, Replay) else call.run
         self._names = names_of(roots(call.given))
 
     def breakdown(self, entry: Entry) -> Breakdown:
@@ -233,7 +229,7 @@ class _Subject:
         on_gpu, replayed = self._device.type == "cuda", isinstance(self._call.run, Replay)
         counts, classes = Counter[str](), dict[str, str]()
 
-        def mark(name: str, module: torch.nn.Module, _: Any, call: Callable[[], Any]) -> Any:
+        def mark(name: str, module: torch.nn.Module, _: Any, call: Run) -> Any:
             counts[name] += 1
             classes[name] = type(module).__name__
             with record_function(f"{trace.MODULE}{name}"):
@@ -292,7 +288,7 @@ class _Subject:
         self._call.reset()
         synchronize(self._device)
 
-    def _record(self, run: Callable[[], Any], calls: int, keep: Path | None) -> list[_Recorded]:
+    def _record(self, run: Run, calls: int, keep: Path | None) -> list[_Recorded]:
         on_gpu = self._device.type == "cuda"
         activities = (ProfilerActivity.CPU, ProfilerActivity.CUDA) if on_gpu else (ProfilerActivity.CPU,)
         clocks_ns: list[float] = []

@@ -3,7 +3,7 @@
 import bisect
 import functools
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -52,12 +52,7 @@ class Span:
         return self.category == "cpu_op"
 
     def path(self) -> "list[Span]":
-        spans: list[Span] = []
-        span: Span | None = self
-        while span is not None:
-            spans.append(span)
-            span = span.parent
-        return spans[::-1]
+        return [*(self.parent.path() if self.parent else ()), self]
 
 
 class Activity(NamedTuple):
@@ -220,15 +215,13 @@ def host_work(window: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
 
 def labelled(window: Window, marked: Window, spot_of: dict[int, int]) -> Iterator[WorkItem]:
     """Yield the device's activities of a call; the n-th of a name has the labels of the n-th of that name in the marked trace."""
-    labels: dict[str, list[Activity]] = defaultdict(list)
+    labels: dict[str, deque[Activity]] = defaultdict(deque)
     for activity in marked.activities:
         labels[activity.name].append(activity)
-    turns: Counter[str] = Counter()
     graphs = graph_launches(window)
     for activity in window.activities:
-        same, turn = labels[activity.name], turns[activity.name]
-        turns[activity.name] += 1
-        same_activity = same[turn] if turn < len(same) else None
+        same = labels[activity.name]
+        same_activity = same.popleft() if same else None
         launched = activity.category == "kernel" and id(activity.launch) not in graphs
         if same_activity is None or same_activity.launch is None:
             yield ("", (), activity.name, None, False), activity.ns, launched
@@ -264,6 +257,5 @@ def pieces(work_items: list[WorkItem]) -> tuple[WorkTotal, ...]:
 def waits(window: Window, spot_of: dict[int, int]) -> tuple[DeviceWait, ...]:
     counts = Counter((span.name, _key(span.path(), None, spot_of)) for span in window.waits())
     return tuple(
-        DeviceWait(name=name, module=key[0], ops=key[1], spot=key[3], count=count)
-        for (name, key), count in counts.items()
+        DeviceWait(name=name, module=at[0], ops=at[1], spot=at[3], count=count) for (name, at), count in counts.items()
     )

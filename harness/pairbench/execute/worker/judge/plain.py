@@ -70,10 +70,8 @@ class Exported:
 def together(several: Iterable[Exported]) -> Exported:
     """Return the outputs of several calls as those of one; `read_each` tells them apart."""
     parts = list(several)
-    leaves = [(f"{number}:{path}", one) for number, part in enumerate(parts) for path, one in part.leaves]
-    return Exported(
-        leaves, [one for part in parts for one in part.pieces], [one for part in parts for one in part.held]
-    )
+    found = [(f"{number}:{path}", one) for number, part in enumerate(parts) for path, one in part.leaves]
+    return Exported(found, [one for part in parts for one in part.pieces], [one for part in parts for one in part.held])
 
 
 def export(outputs: Any, *, copy: bool = True) -> Exported:

@@ -87,8 +87,7 @@ class Judge:
     def _time_alone(self, job: protocol.TimeAlone, timed: Elsewhere) -> Iterator[Any]:
         operator, on_gpu = timed.operator, timed.device.type == "cuda"
         baseline = next(
-            (index for index, entry in enumerate(job.entries) if entry.role == "baseline" and entry.mode == "eager"),
-            NOBODY,
+            (index for index, one in enumerate(job.entries) if one.role == "baseline" and one.mode == "eager"), NOBODY
         )
         with self._heartbeat.entry(baseline):
             if on_gpu and not self._has_room(timed):
@@ -133,13 +132,9 @@ class Judge:
         ours = sums(reference.inputs for reference in self._case())
         theirs = dict(job.sums)
         other = next((name for name, total in ours if theirs.get(name) != total), None)
-        yield protocol.Judged(
-            mismatch=other
-            and (
-                f"inputs() makes other values of {other.partition(':')[2]!r} in another process for the same seed, so nobody can say what is right of them: "
-                "draw them with `make`, and let them depend on nothing but its seed and the axes"
-            )
-        )
+        what = other and f"inputs() makes other values of {other.partition(':')[2]!r} in another process"
+        rest = "for the same seed, so nobody can say what is right of them: draw them with `make`, and let them depend on nothing but its seed and the axes"
+        yield protocol.Judged(mismatch=what and f"{what} {rest}")
 
     def _outputs(self, job: protocol.JudgeOutputs) -> Iterator[protocol.Judged]:
         references = self._case()

@@ -65,7 +65,7 @@ def outside_references(
     return references if same else ()
 
 
-def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: protocol.ParentLine) -> float:
+def answer_judge(ready: Ready, measuring_s: float, line: protocol.ParentLine) -> float:
     """Answer the judge's questions about a timed case, and return the seconds that this took, with those spent on values before."""
     began = trusted.perf_counter()
     if why := ready.watch.changed_input():  # flags and frozen values were compared as timing ended
@@ -87,7 +87,7 @@ def answer_judge(ready: Ready, measuring_s: float, heartbeat: Heartbeat, line: p
     request = line.ask(protocol.TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=sets))
     while request.kind != "end":
         guard = guarded if request.kind in ("again", "pairs") else attributed  # only these call an implementation
-        answer = guard(ready.job, request.index, heartbeat, functools.partial(asked.answer, request))
+        answer = guard(ready.job, request.index, ready.heartbeat, functools.partial(asked.answer, request))
         request = line.ask(protocol.Answer(ended=answer) if isinstance(answer, protocol.Ended) else answer)
     look_once(ready.job)
     clear(_file(line))

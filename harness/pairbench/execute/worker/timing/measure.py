@@ -15,7 +15,7 @@ from pairbench.execute.garbage import no_collection
 from pairbench.execute.protocol import Heartbeat, ParentLine, Taken
 from pairbench.execute.stopping import BlockLatencies, Checks, PairedBlocks, Stopping, remeasured
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.graphs import WARM_ENOUGH_S, nothing
+from pairbench.execute.worker.graphs import WARM_ENOUGH_S, Reset, Run, nothing
 from pairbench.execute.worker.guard import is_fault
 from pairbench.execute.worker.judge.plain import readable
 from pairbench.execute.worker.timing.timers import DeviceClock, HostTimer, TelemetryRecorder, Throttling, Timer
@@ -37,9 +37,11 @@ _STREAM_FIRST, _STREAM_EVERY = 2, 8
 _TELL_NS, _ASK_NS = 5e6, 50e6
 """Time in ns after which samples are sent to the parent, some 50 us, and after which its answer is waited for."""
 _COLUMNS, _HOSTS = ("call_ns", "position", "at_ns", "turn_ns", "host_ns", "device_ns", "stream_ns"), 4
-"""Columns of samples that are sent, and the number of those that tell all of what runs on the host."""
+"""Columns of samples, all of which are sent, and the number of those that tell all of what runs on the host."""
 _BOTH_CLOCKS = 2
 """Multiple of its calls' latency that a block may take: on a GPU each call is made again for the device's clock."""
+Renew = Callable[[], bool]
+"""Puts values in place that no call has seen, and returns whether that was possible."""
 
 
 def copy_where_room(outputs: Any) -> Any | None:
@@ -52,14 +54,14 @@ class Timed:
     index: int
     """Index of the entry in the job and in the heartbeat."""
     entry: Entry
-    run: Callable[[], Any]
+    run: Run
     device_clock: DeviceClock | None = None
     stream_clock: DeviceClock | None = None
     """Times the call's own launches; None where the device's clock does so already, and for graphs, which have one launch."""
     first_call_ns: float | None = None
     """Latency of the first call in this process, in ns; None where it was not taken."""
     autotuned: tuple[str, ...] = ()
-    reset: Callable[[], None] = nothing
+    reset: Reset = nothing
     """Restores the call's state and consumed inputs, before the flush and outside of the clock."""
     observed: Callable[[Any], Any] = lambda outputs: outputs
     """Returns outputs and state of a call that has just ended, given its outputs."""
@@ -106,9 +108,8 @@ class Timed:
 
     def forget_last(self) -> None:
         """Remove the newest sample; its output, where that was kept, is judged all the same."""
-        measured = (self.call_ns, self.host_ns, self.device_ns, self.stream_ns)
-        for samples in (self.position, self.at_ns, self.turn_ns, *measured):
-            samples.pop()
+        for name in _COLUMNS:
+            getattr(self, name).pop()
 
     def complete_device_ns(self) -> list[float] | None:
         """Return the device latencies; None where some are missing. The call of a graph is the device's time already."""
@@ -132,6 +133,7 @@ class Setup(Value):
     """The entries of a case, and what they are timed with."""
 
     timed: list[Timed]
+    heartbeat: Heartbeat
     timer: Timer
     recorder: TelemetryRecorder
     rng: np.random.Generator
@@ -140,19 +142,13 @@ class Setup(Value):
 
 
 def time_entries(
-    setup: Setup,
-    heartbeat: Heartbeat,
-    *,
-    round_index: int,
-    stopping: Stopping,
-    renew: Callable[[], bool] | None = None,
-    parent: ParentLine | None = None,
+    setup: Setup, *, round_index: int, stopping: Stopping, renew: Renew | None = None, parent: ParentLine | None = None
 ) -> TimedRound:
     """Take blocks until the stopping criterion is met. A block during which the GPU throttles is labelled and measured again, as long as time is left."""
     checks = Checks(stopping)
     reason: str | None = None
     with no_collection():
-        blocks = Blocks(setup, heartbeat, renew=renew, parent=parent, longest_s=stopping.longest_s)
+        blocks = Blocks(setup, renew=renew, parent=parent, longest_s=stopping.longest_s)
         paired = functools.partial(_paired_blocks, setup.timed)
         while reason is None:
             blocks.take()
@@ -163,22 +159,16 @@ def time_entries(
 
 class Blocks:
     def __init__(
-        self,
-        setup: Setup,
-        heartbeat: Heartbeat,
-        *,
-        renew: Callable[[], bool] | None = None,
-        parent: ParentLine | None = None,
-        longest_s: float = 0.0,
+        self, setup: Setup, *, renew: Renew | None = None, parent: ParentLine | None = None, longest_s: float = 0.0
     ) -> None:
         """Warm the entries up; `parent` receives samples soon after they are taken, and after `longest_s` seconds no block begins."""
-        self._setup, self._heartbeat = setup, heartbeat
+        self._setup, self._heartbeat = setup, setup.heartbeat
         self._entries, self._values = setup.timed, setup.values
         self._changed_ns = trusted.perf_counter_ns()
         self._renewed = False
         """Whether the inputs of the first block have values that no call was made on before."""
         self._began = trusted.perf_counter_ns()
-        _warm_up(setup, heartbeat)
+        _warm_up(setup)
         clocks = [timed.device_clock for timed in self._entries if timed.device_clock is not None]
         self._throttling = Throttling(setup.recorder, clocks)
         block_ns = max(sum((timed.lead_in + 1) * timed.warm_up_ns for timed in self._entries), 1.0)
@@ -325,11 +315,11 @@ class Blocks:
         )
 
 
-def _warm_up(setup: Setup, heartbeat: Heartbeat) -> None:
+def _warm_up(setup: Setup) -> None:
     """Run every entry until clocks, caches and the entry's own lazy set-up have settled."""
     timer, share = setup.timer, setup.timer.warm_up_s / len(setup.timed)
     for timed in setup.timed:
-        with of_entry(timed, heartbeat), setup.watch.turn(0):
+        with of_entry(timed, setup.heartbeat), setup.watch.turn(0):
             began, spent, call_ns = trusted.perf_counter(), 0.0, list[float]()
             while spent < share or (len(call_ns) < _WARM_UP_BLOCKS and spent < WARM_ENOUGH_S):
                 timed.reset()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pairbench.execute.protocol import Ended, Heartbeat
+from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call, build_inputs, synchronize
 from pairbench.execute.worker.judge.elsewhere import Elsewhere
@@ -49,6 +49,9 @@ _CERTAIN, _SURE = 1e-6, 1e-4
 """Chance below which a call is said to remember at once, and in the end."""
 _BEFORE = (2, 3)
 """Untimed calls on known values before each timed one of a pair, drawn: who remembers the last one or two calls alone is as quick in pairs as when it was timed."""
+
+Pairs = list[tuple[float, float]]
+"""Latencies in ns of a call on known values and of one on new values beside it, for each pair."""
 
 
 class NewInputs(dict[str, Any]):
@@ -96,15 +99,13 @@ def call_again(ready: Ready, timed: Timed, new: NewInputs, known: NewInputs | No
     known_ns = tuple[float, ...]()
     if known is not None and _is_short(timed, ready.device.type):
         # Before the one on new values: an entry's first call here is slower than its next ones, whatever its values.
-        known_ns = tuple(
-            _sample(ready, timed, known, known, in_place=place > 0).call_ns for place in range(_PAIRS_AT_ONCE)
-        )
+        known_ns = tuple(_sample(ready, timed, known, known, in_place=nth > 0).call_ns for nth in range(_PAIRS_AT_ONCE))
     first = _sample(ready, timed, new, known, in_place=bool(known_ns))
     synchronize(ready.device)
     return Again(first.kept, first.call_ns, known_ns)
 
 
-def call_in_pairs(ready: Ready, timed: Timed, news: list[NewInputs], known: NewInputs) -> list[tuple[float, float]]:
+def call_in_pairs(ready: Ready, timed: Timed, news: list[NewInputs], known: NewInputs) -> Pairs:
     """Return latencies in ns of a call on known inputs and of one on new inputs beside it, for each of the new inputs."""
     # Both after as many calls, and in an order that is drawn: on a busy host, calls that follow one another are quick together.
 
@@ -122,7 +123,7 @@ def call_in_pairs(ready: Ready, timed: Timed, news: list[NewInputs], known: NewI
     return pairs
 
 
-def renew(ready: Ready, heartbeat: Heartbeat, draw: Callable[[], int] = draw_seed) -> bool:
+def renew(ready: Ready, draw: Callable[[], int] = draw_seed) -> bool:
     """Put values in place that no call has seen, constants and state included, and return whether that was possible: it needs several sets of values and memory."""
     if not compares(ready) or not has_room(named_tensors(ready.inputs)):
         return False
@@ -133,7 +134,7 @@ def renew(ready: Ready, heartbeat: Heartbeat, draw: Callable[[], int] = draw_see
         others = [name for name in new if name not in ready.values.shared]
         refill({name: ready.inputs[name] for name in others}, {name: new[name] for name in others})
         for timed in ready.timed:
-            with of_entry(timed, heartbeat):
+            with of_entry(timed, ready.heartbeat):
                 ready.calls[timed.entry].refill(new)
         ready.values.replace_first(new)
         synchronize(ready.device)
@@ -218,24 +219,19 @@ def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
 def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewInputs) -> str | None:
     """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered."""
 
-    def more(attempt: int) -> list[tuple[float, float]]:
+    def more(attempt: int) -> Pairs:
         # The first pair clears most honest calls that something else has slowed.
         count = 1 if is_long(timed) or attempt == 1 else _PAIRS_AT_ONCE
         if isinstance(ready, Elsewhere):
             return ready.call_in_pairs(timed, [draw_seed() for _ in range(count)])
         return call_in_pairs(ready, timed, [new_values(ready) for _ in range(count)], known)
 
-    return judge_pairs(
-        more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit_ns(timed, ready.device.type)
-    )
+    limit = limit_ns(timed, ready.device.type)
+    return judge_pairs(more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit)
 
 
 def judge_pairs(
-    more: Callable[[int], list[tuple[float, float]]],
-    *,
-    known_ns: Sequence[float],
-    quick_ns: float,
-    limit: Callable[[float], float],
+    more: Callable[[int], Pairs], *, known_ns: Sequence[float], quick_ns: float, limit: Callable[[float], float]
 ) -> str | None:
     """Return a sentence where pairs of calls tell that results are remembered, or None; docs/decisions/new-values.md says why that needs no quiet machine.
 

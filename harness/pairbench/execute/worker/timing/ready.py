@@ -10,12 +10,13 @@ import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
 from pairbench.execute.protocol import Ended, Heartbeat, TimeCase, WorkerConfig
-from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize
+from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, torch_device
 from pairbench.execute.worker.graphs import Replay, Rotation, rotate
 from pairbench.execute.worker.guard import UnnamedError, guarded, look_once
 from pairbench.execute.worker.judge.plain import Exported, export, readable
@@ -49,11 +50,8 @@ def choices() -> Iterator[list[str]]:
             noted.append(text)
         return result
 
-    tuner.run = noting
-    try:
+    with patch.object(tuner, "run", noting):
         yield noted
-    finally:
-        tuner.run = run
 
 
 def _text(tuner: Any) -> str:
@@ -112,10 +110,10 @@ class Ready(Setup):
 
 
 def make_ready(
-    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat, device: torch.device
+    job: TimeCase, operator: Operator, config: WorkerConfig, heartbeat: Heartbeat
 ) -> Generator[Ended, None, Ready]:
     """Yield the ends of entries that have no call; return the others', compiled or captured, each called once."""
-    began = time.perf_counter()
+    device, began = torch_device(config.device), time.perf_counter()
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     synchronize(device)
     inputs_s = time.perf_counter() - began
@@ -184,6 +182,7 @@ def make_ready(
         calls=calls,
         replays=replays | {entry: call.run for entry, call in calls.items() if isinstance(call.run, Replay | Rotation)},
         timed=[timed[entry] for entry in calls],
+        heartbeat=heartbeat,
         timer=timer,
         recorder=timers.TelemetryRecorder(nvml, beside),
         rng=np.random.default_rng(seed),

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.graphs import nothing
+from pairbench.execute.worker.graphs import Reset, Run, nothing
 from pairbench.model.environment import OWN_TIMERS
 from pairbench.model.outcome import Telemetry
 from pairbench.model.plain import Value
@@ -59,7 +59,6 @@ def open_runtime(maps: Path = _MAPS) -> tuple[ctypes.CDLL | None, str | None]:
     return runtime, None
 
 
-Run = Callable[[], Any]
 Keep = Callable[[Any], Any]
 
 _LONG_NS = 20e6
@@ -104,7 +103,7 @@ class HostTimer:
         """Return the number of untimed calls before each sample of a call of about this latency: one fills the caches with the call's own code and data."""
         return 1 if call_ns < _LONG_NS else 0
 
-    def sample_host(self, run: Run, reset: Callable[[], None]) -> None:
+    def sample_host(self, run: Run, reset: Reset) -> None:
         """Return the host's time of one more call in ns, with a `reset` before each; None, for it is that of `sample`."""
 
 
@@ -148,7 +147,7 @@ class CudaTimer:
     def lead_in(self, call_ns: float) -> int:
         return next((calls - 1 for limit, calls in self._CALLS_BELOW if call_ns < limit), 0)
 
-    def sample_host(self, run: Run, reset: Callable[[], None]) -> float:
+    def sample_host(self, run: Run, reset: Reset) -> float:
         """Time how long one call takes until it returns, with an empty queue, right after an untimed one: with a full queue a launch waits for the device."""
         reset()
         run()
@@ -205,7 +204,7 @@ class DeviceClock:
     _WAITS = 2
     """Most samples in a row in which the host takes half as long again behind a longer spin: it then waits for the device, or for room in its queue."""
 
-    def __init__(self, timer: CudaTimer, run: Run, reset: Callable[[], None] = nothing, name: str = "spin") -> None:
+    def __init__(self, timer: CudaTimer, run: Run, reset: Reset = nothing, name: str = "spin") -> None:
         """Take no sample yet; `reset` comes before each run, and `name` is that of this clock in records: `spin`, or `graph_replay`."""
         self._timer = timer
         self._run = run

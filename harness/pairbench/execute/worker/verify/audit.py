@@ -13,7 +13,7 @@ from pairbench.execute.worker.training import arguments
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, refill
 from pairbench.execute.worker.verify.case import ExpectedOutputs, References, baseline_outputs, is_small
 from pairbench.execute.worker.verify.distance import by_output
-from pairbench.execute.worker.verify.judge import clearly_wrong, in_order_of, judge, same_outputs
+from pairbench.execute.worker.verify.judge import aligned, clearly_wrong, judge, same_outputs
 from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
@@ -70,7 +70,7 @@ def audit_other_inputs(
 def _left_by_rounding(operator: Operator, reference: ExpectedOutputs) -> set[str]:
     """Return the paths of outputs that rounding alone leaves, of which zeros, any order and those for other inputs are right."""
     outputs = list(leaves(reference.outputs))
-    truths = {} if reference.oracle is None else dict(in_order_of(outputs, reference.oracle))
+    truths = {} if reference.oracle is None else dict(aligned(outputs, reference.oracle))
     return {
         path
         for path, leaf in outputs

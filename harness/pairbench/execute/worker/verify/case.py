@@ -21,15 +21,7 @@ from pairbench.execute.worker.modules import InputForms, TransparentMode
 from pairbench.execute.worker.training import accumulated
 from pairbench.execute.worker.trees import copy_tree, distinct, dtype_name, has_room, leaves, tensors
 from pairbench.execute.worker.verify.distance import SeenRandom
-from pairbench.execute.worker.verify.judge import (
-    Known,
-    OutputVerdict,
-    furthest,
-    in_order_of,
-    judge,
-    same_outputs,
-    worst,
-)
+from pairbench.execute.worker.verify.judge import Known, OutputVerdict, aligned, furthest, judge, same_outputs, worst
 from pairbench.model.case import SAVED, Case, Tolerance
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.outcome import Compilation, Correctness, Status, Verification
@@ -119,9 +111,7 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
     return readable({"output": outputs, "state": state} if state else outputs)
 
 
-def why_anything_passes(
-    operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]
-) -> str | None:
+def why_useless(operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]) -> str | None:
     """Return why the outputs cannot tell right from wrong, or None: there are none, or they are the same whatever the inputs are (`more` of them where outputs are small)."""
     first, second = references
     if not [leaf for _, leaf in leaves(first.outputs) if leaf is not None]:
@@ -156,7 +146,7 @@ def check_baseline(reference: ExpectedOutputs, tolerance_for: Callable[[str, str
         return None
     outputs = [(path, leaf) for path, leaf in leaves(reference.outputs) if isinstance(leaf, torch.Tensor)]
     mine = [leaf for _, leaf in outputs]
-    theirs = [leaf for _, leaf in in_order_of(outputs, reference.oracle) if isinstance(leaf, torch.Tensor)]
+    theirs = [leaf for _, leaf in aligned(outputs, reference.oracle) if isinstance(leaf, torch.Tensor)]
     if [value.shape for value in mine] != [value.shape for value in theirs]:
         right, found = ([list(one.shape) for one in several] for several in (theirs, mine))
         return f"the oracle returns shapes {right}, the baseline {found}"
@@ -195,12 +185,10 @@ def why_random(operator: Operator, reference: ExpectedOutputs, *, off_the_oracle
     return None
 
 
-def verify_entry(
-    operator: Operator, variant: Variant, entry: Entry, references: References, device: torch.device
-) -> Verification:
+def verify_entry(operator: Operator, entry: Entry, references: References, device: torch.device) -> Verification:
     flags = watched_flags()
     try:
-        verification = _verify(operator, variant, entry, references, device)
+        verification = _verify(operator, entry, references, device)
     finally:  # after an exception too: the next implementation is judged under the same flags
         changed = put_back_flags(flags)
     if changed:
@@ -208,10 +196,8 @@ def verify_entry(
     return verification
 
 
-def _verify(
-    operator: Operator, variant: Variant, entry: Entry, references: References, device: torch.device
-) -> Verification:
-    inputs = trees.copy_inputs(references[0].inputs)
+def _verify(operator: Operator, entry: Entry, references: References, device: torch.device) -> Verification:
+    variant, inputs = operator.implementations[entry.implementation], trees.copy_inputs(references[0].inputs)
     if entry.mode == "compile":
         forget_compilations()
     forms = [InputForms(inputs)]
@@ -237,7 +223,7 @@ def _verify(
     sparing, first_calls = references[0].sparing, [outputs]
     reused, apart = _Reused(call, outputs), list[float | None]()
     del outputs  # what comes needs the memory
-    verdicts = list(_verdicts(operator, call, first_calls, references, device, reused, apart))
+    verdicts = list(_verdicts(call, first_calls, references, device, reused, apart))
     written |= call.overwritten()
     if why := _changed(forms):
         return _mismatched(entry, why)
@@ -296,20 +282,14 @@ def _overlap(extent: tuple[int, int], others: list[tuple[int, int]]) -> bool:
 
 
 def _verdicts(
-    operator: Operator,
-    call: Call,
-    first_calls: list[Any],
-    references: References,
-    device: torch.device,
-    reused: "_Reused",
-    apart: list[float | None],
+    call: Call, made: list[Any], both: References, device: torch.device, reused: _Reused, apart: list[float | None]
 ) -> Iterator[OutputVerdict]:
     """Yield verdicts on runs in the orders that expose unwritten memory, reused buffers and cached outputs.
 
-    Where memory is short the `first_calls` outputs are freed. `apart` takes the distance of two more calls on the first inputs to the first call; None where it is not known.
+    Where memory is short the `made` outputs are freed. `apart` takes the distance of two more calls on the first inputs to the first call; None where it is not known.
     """
-    first, second = references
-    outputs = first_calls.pop() if first.sparing else first_calls[0]
+    operator, (first, second) = call.operator, both
+    outputs = made.pop() if first.sparing else made[0]
 
     def run(reference: ExpectedOutputs) -> Any:
         """Run on poisoned memory, from the reference's own state."""

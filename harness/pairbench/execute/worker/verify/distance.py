@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pairbench.execute.worker.modules import TransparentMode
 from pairbench.model.case import Tolerance
@@ -79,48 +80,48 @@ class Distance(NamedTuple):
     sum_square_reference: float
 
 
-class ResolvedTolerance(NamedTuple):
+class Limits(NamedTuple):
     """A tolerance resolved for one output: each element may be off by `atol + rtol * |expected|`."""
 
     rtol: float
-    atol: float | torch.Tensor
+    atol: float | Tensor
     """One value for the whole output, or a tensor with one for each row where the tolerance is by row."""
 
-    def atol_of(self, start: int, stop: int, elements: int) -> float | torch.Tensor:
+    def atol_of(self, start: int, stop: int, elements: int) -> float | Tensor:
         """Return the absolute part for the flat indices from `start` to `stop` of an output with so many elements."""
-        if not isinstance(self.atol, torch.Tensor):
+        if not isinstance(self.atol, Tensor):
             return self.atol
         indices = torch.arange(start, stop, device=self.atol.device)
         return self.atol[indices * len(self.atol) // elements]
 
-    def at_least(self, atol: float) -> "ResolvedTolerance":
-        wider = self.atol.clamp(min=atol) if isinstance(self.atol, torch.Tensor) else max(self.atol, atol)
+    def at_least(self, atol: float) -> "Limits":
+        wider = self.atol.clamp(min=atol) if isinstance(self.atol, Tensor) else max(self.atol, atol)
         return self._replace(atol=wider)
 
 
-def resolve_tolerance(expected: torch.Tensor, tolerance: Tolerance) -> ResolvedTolerance:
+def resolve_tolerance(expected: Tensor, tolerance: Tolerance) -> Limits:
     """Return the rtol and atol to apply to an output, the RMS part resolved against the baseline's values."""
     default_rtol, default_atol = _DEFAULTS.get(expected.dtype, (0.0, 0.0))
     rtol = default_rtol if tolerance.rtol is None else tolerance.rtol
     atol = default_atol if tolerance.atol is None else tolerance.atol
     if not (tolerance.atol_rms and expected.numel()):
-        return ResolvedTolerance(rtol, atol)
+        return Limits(rtol, atol)
     if tolerance.rms_by_row and expected.dim() > 1:
-        return ResolvedTolerance(rtol, atol + tolerance.atol_rms * _mean_square_of_rows(expected).sqrt())
+        return Limits(rtol, atol + tolerance.atol_rms * _mean_square_of_rows(expected).sqrt())
     square = math.inf
     if expected.is_floating_point():
         norms = [torch.linalg.vector_norm(piece, dtype=torch.float64) for (piece,) in _pieces(expected)]
         square = sum(norm * norm for norm in _read(*norms))
     if not math.isfinite(square):  # a value that is not finite counts as 0, which takes fifteen passes and not one
         square = sum(_read(*[_square(chunk).sum() for (chunk,) in _chunks(expected)]))
-    return ResolvedTolerance(rtol, atol + tolerance.atol_rms * math.sqrt(square / expected.numel()))
+    return Limits(rtol, atol + tolerance.atol_rms * math.sqrt(square / expected.numel()))
 
 
-def _square(chunk: torch.Tensor) -> torch.Tensor:
+def _square(chunk: Tensor) -> Tensor:
     return chunk.abs().nan_to_num(0, 0, 0).square()
 
 
-def _mean_square_of_rows(expected: torch.Tensor) -> torch.Tensor:
+def _mean_square_of_rows(expected: Tensor) -> Tensor:
     rows = expected.detach().flatten(end_dim=-2)
     some = max(1, _CHUNK // rows.shape[1])
     device = _judging_device(rows)
@@ -128,13 +129,13 @@ def _mean_square_of_rows(expected: torch.Tensor) -> torch.Tensor:
     return torch.cat([_square(_widened(piece)).mean(1) for piece in pieces])
 
 
-def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield aligned pieces in float64 (or complex128), so that no comparison rounds and none needs twice the memory."""
     for pieces in _pieces(*tensors):
         yield tuple(map(_widened, pieces))
 
 
-def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield aligned pieces on the device that compares them, each in its own dtype."""
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
     device = _judging_device(flat[0])
@@ -142,13 +143,13 @@ def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
         yield tuple(tensor[start : start + _CHUNK].to(device) for tensor in flat)
 
 
-def _judging_device(tensor: torch.Tensor) -> torch.device:
+def _judging_device(tensor: Tensor) -> torch.device:
     """Return where to compare: outputs on the host go to the GPU, where this process has one; a host takes minutes for a video."""
     on_host = tensor.device.type == "cpu" and torch.cuda.is_initialized()
     return torch.device("cuda") if on_host else tensor.device
 
 
-def _widened(piece: torch.Tensor) -> torch.Tensor:
+def _widened(piece: Tensor) -> Tensor:
     return piece.to(torch.complex128 if piece.is_complex() else torch.float64)
 
 
@@ -157,13 +158,7 @@ Own = Callable[[], Beyond]
 
 
 def find_beyond(
-    value: torch.Tensor,
-    expected: torch.Tensor,
-    truth: torch.Tensor | None,
-    allowed: ResolvedTolerance,
-    *,
-    own: Own | None = None,
-    elements: int = 0,
+    value: Tensor, expected: Tensor, truth: Tensor | None, allowed: Limits, *, own: Own | None = None, elements: int = 0
 ) -> Beyond:
     """Count the elements beyond the limit to the baseline, and the strays among them: few, and within the limit to the truth, or beyond it no further and no more often than the baseline's.
 
@@ -183,16 +178,16 @@ def find_beyond(
     return as_exact if as_exact.strays - beyond.strays <= theirs.count else beyond
 
 
-def wrong_at_the_end(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTolerance) -> tuple[int, int] | None:
+def wrong_at_the_end(value: Tensor, expected: Tensor, allowed: Limits) -> tuple[int, int] | None:
     """Return how many of how many last elements of a large tensor are beyond their limit, if these alone are more than strays may be in all of it; None says nothing."""
     mine, theirs = (tensor.detach().reshape(-1)[-_CHUNK:] for tensor in (value, expected))
-    if value.numel() <= len(mine) or isinstance(allowed.atol, torch.Tensor):
+    if value.numel() <= len(mine) or isinstance(allowed.atol, Tensor):
         return None
     count = tally(mine, theirs, None, allowed).count
     return (count, len(mine)) if count > _STRAY * value.numel() else None
 
 
-def clearly_within(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTolerance) -> bool:
+def clearly_within(value: Tensor, expected: Tensor, allowed: Limits) -> bool:
     """Return whether each element of two plain tensors of one form is so far within its limit that no rounding can pretend it; False says nothing.
 
     Ten times as quick as `find_beyond`: nothing is counted, and only pieces with an element beyond half its limit are widened.
@@ -200,13 +195,11 @@ def clearly_within(value: torch.Tensor, expected: torch.Tensor, allowed: Resolve
     return next(_doubtful(value, expected, allowed), None) is None
 
 
-def within_but_strays(
-    value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, allowed: ResolvedTolerance, own: Own
-) -> bool:
+def within_but_strays(value: Tensor, expected: Tensor, truth: Tensor, allowed: Limits, own: Own) -> bool:
     """Return whether `find_beyond` finds nothing wrong in two plain tensors of one form; False says nothing. As quick as `clearly_within`, where few elements are not clearly within their limit."""
     if not _strays_possible(value, truth):
         return False
-    elements, found = value.numel(), list[torch.Tensor]()
+    elements, found = value.numel(), list[Tensor]()
     for places in _doubtful(value, expected, allowed):
         found.append(places)
         if sum(map(len, found)) > max(1, _STRAY * elements):
@@ -214,17 +207,17 @@ def within_but_strays(
     if not found:
         return True
     at = torch.cat(found)
-    if isinstance(allowed.atol, torch.Tensor):
+    if isinstance(allowed.atol, Tensor):
         allowed = allowed._replace(atol=allowed.atol[at * len(allowed.atol) // elements])
     mine, theirs, exact = (tensor.detach().reshape(-1)[at] for tensor in (value, expected, truth))
     return not find_beyond(mine, theirs, exact, allowed, own=own, elements=elements).wrong
 
 
-def _doubtful(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTolerance) -> Iterator[torch.Tensor]:
+def _doubtful(value: Tensor, expected: Tensor, allowed: Limits) -> Iterator[Tensor]:
     """Yield the flat indices of each piece's elements that are not clearly within their limit; nothing of pieces without."""
     mine, theirs = value.detach().reshape(-1), expected.detach().reshape(-1)
     wider = _WIDER.get(value.dtype)
-    if mine.numel() > _CHUNK and wider is not None and not isinstance(allowed.atol, torch.Tensor):
+    if mine.numel() > _CHUNK and wider is not None and not isinstance(allowed.atol, Tensor):
         # Mostly no element is off by half of the absolute limit, which takes a third of the time and one wait. A NaN is less than nothing.
         pieces = zip(mine.split(_CHUNK), theirs.split(_CHUNK), strict=True)
         furthest = torch.stack([torch.linalg.vector_norm(one - other, math.inf) for one, other in pieces])
@@ -247,18 +240,12 @@ def _doubtful(value: torch.Tensor, expected: torch.Tensor, allowed: ResolvedTole
             yield start + places.squeeze(1)
 
 
-def _strays_possible(value: torch.Tensor, truth: torch.Tensor) -> bool:
+def _strays_possible(value: Tensor, truth: Tensor) -> bool:
     rounds = value.is_floating_point() and value.dtype not in AS_EXACT_AS_THE_ORACLE
     return rounds and truth.shape == value.shape
 
 
-def tally(
-    value: torch.Tensor,
-    expected: torch.Tensor,
-    truth: torch.Tensor | None,
-    allowed: ResolvedTolerance,
-    reach: float = 1.0,
-) -> Beyond:
+def tally(value: Tensor, expected: Tensor, truth: Tensor | None, allowed: Limits, reach: float = 1.0) -> Beyond:
     """Count the elements beyond the limit to what is expected; those within `reach` limits of the truth, where it is given, as strays."""
     count, strays, used, where, start, equal = 0, 0, 0.0, 0, 0, True
     against = (value, expected) if truth is None else (value, expected, truth)
@@ -292,26 +279,24 @@ def tally(
     return Beyond(count=count, strays=strays, used=used, where=where, equal=equal)
 
 
-def _largest_part(
-    mine: torch.Tensor, theirs: torch.Tensor, rtol: float, atol: float | torch.Tensor
-) -> list[float] | None:
+def _largest_part(mine: Tensor, theirs: Tensor, rtol: float, atol: float | Tensor) -> list[float] | None:
     """Return the largest part of its limit that any element of a piece uses, and its place; None where one may be beyond, which float64 has to tell."""
     if mine.dtype not in _ROUGH or theirs.dtype != mine.dtype:
         return None
     left, right = mine.float(), theirs.float()
     most, at = (left - right).abs_().div_(right.abs().mul_(rtol).add_(atol)).max(0)
     one, other = mine[at].double(), theirs[at].double()
-    exactly = (one - other).abs() / ((atol[at] if isinstance(atol, torch.Tensor) else atol) + rtol * other.abs())
+    exactly = (one - other).abs() / ((atol[at] if isinstance(atol, Tensor) else atol) + rtol * other.abs())
     roughly, part, place = _read(most, exactly, at)
     return [part, place] if roughly < _ALMOST else None  # of a NaN or an infinity no part is less
 
 
-def _read(*values: torch.Tensor) -> list[float]:
+def _read(*values: Tensor) -> list[float]:
     """Return single values with one wait for the device: where several processes share a GPU, each wait is for the others' work too."""
     return torch.stack([value.double() for value in values]).tolist()
 
 
-def distance(value: torch.Tensor, truth: torch.Tensor) -> Distance:
+def distance(value: Tensor, truth: Tensor) -> Distance:
     """Return the distances of a tensor to a reference in float64; elements that are not finite in both are left out."""
     if not value.numel():
         return Distance(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -319,9 +304,9 @@ def distance(value: torch.Tensor, truth: torch.Tensor) -> Distance:
     return found if all(map(math.isfinite, found[:2])) else _distance(value, truth, finite=True)
 
 
-def _distance(value: torch.Tensor, truth: torch.Tensor, *, finite: bool = False) -> Distance:
+def _distance(value: Tensor, truth: Tensor, *, finite: bool = False) -> Distance:
     """Return the distances of elements `finite` in both alone, which takes twice as long, or of all."""
-    found = list[torch.Tensor]()
+    found = list[Tensor]()
     for mine, reference in _chunks(value, truth):
         difference, magnitude = (mine - reference).abs(), reference.abs()
         if finite:
@@ -341,8 +326,8 @@ def output_spacing(magnitude: float, dtype: torch.dtype, least: float = 0.0) -> 
     return float(max(info.eps, least) * 2.0 ** math.floor(math.log2(magnitude)))
 
 
-Draws = Sequence[torch.Tensor]
-_Value = Callable[[torch.Tensor], torch.Tensor]
+Draws = Sequence[Tensor]
+_Value = Callable[[Tensor], Tensor]
 
 DRAW = "draw"
 _PREFIX = re.compile(rf"{DRAW} \d+\.?")
@@ -387,7 +372,7 @@ def off_the_distribution(mine: Draws, theirs: Draws, rtol: float, atol: float) -
     center, variance = _moments(theirs, lambda x: x)
     slack = atol + rtol * center.abs()
     width = 2 * slack * variance.sqrt() + slack**2
-    tests: list[tuple[str, Callable[[Draws], _Value], torch.Tensor]] = [
+    tests: list[tuple[str, Callable[[Draws], _Value], Tensor]] = [
         ("mean", lambda _: lambda x: x, slack),
         ("variance", lambda draws: _squared(draws, lambda x: x), width),
         ("mean of all elements", lambda _: torch.mean, slack.mean()),
@@ -416,7 +401,7 @@ def _squared(draws: Draws, value_of: _Value, reduce: _Value = lambda x: x) -> _V
     return lambda x: reduce((value_of(x) - center) ** 2 * part)
 
 
-def _moments(draws: Draws, value_of: _Value) -> tuple[torch.Tensor, torch.Tensor]:
+def _moments(draws: Draws, value_of: _Value) -> tuple[Tensor, Tensor]:
     origin = value_of(draws[0].detach().double())
     total, square = torch.zeros_like(origin), torch.zeros_like(origin)
     for draw in draws:
@@ -433,7 +418,7 @@ def _students(chance: float, freedom: int) -> float:
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
-def _out_of_range(mine: torch.Tensor, theirs: Draws) -> str | None:
+def _out_of_range(mine: Tensor, theirs: Draws) -> str | None:
     low = high = theirs[0].detach().double()
     for draw in theirs[1:]:
         low, high = low.minimum(draw.detach()), high.maximum(draw.detach())

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker.judge.plain import output_name, refused
@@ -21,7 +22,7 @@ from pairbench.model.plain import Value
 
 _LARGE, _DRAWN = 1 << 22, 1 << 18
 """Elements beyond which an output is large, and elements that are drawn of it."""
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = (Tensor, torch.nn.Parameter)
 _PLAIN_VALUES = (bool, int, float, complex, str)
 ToleranceFor = Callable[[str, str], Tolerance]  # of an output, by dtype and path
 _PLAIN_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -55,7 +56,7 @@ class Known:
         floats = [tensor for tensor in tensors(self.inputs) if tensor.is_floating_point() and tensor.numel()]
         return max((float(tensor.detach().abs().max()) for tensor in floats), default=0.0)
 
-    def left_by_rounding(self, expected: torch.Tensor, truth: torch.Tensor | None, tolerance: Tolerance) -> float:
+    def left_by_rounding(self, expected: Tensor, truth: Tensor | None, tolerance: Tolerance) -> float:
         """Return how far an output may be off that rounding alone or mostly leaves: its exact values are 0, or less than a declared `atol`. 0.0 for all others."""
         if truth is None or tolerance == EXACT or not expected.is_floating_point() or truth.shape != expected.shape:
             return 0.0
@@ -68,13 +69,13 @@ class Known:
         is_zero = apart.max_reference <= _ZERO * torch.finfo(torch.float64).eps * self._terms
         return _ROUNDINGS * spacing * self._terms if is_zero else 0.0
 
-    def with_ties(self, value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    def with_ties(self, value: Tensor, expected: Tensor, tolerance: Tolerance) -> Tensor:
         """Return indices as the baseline gives them wherever both point at equal values of the input that `ties` names; unchanged where one is out of range, or repeats as none of the baseline's does."""
         if tolerance.ties is None or expected.is_floating_point() or expected.is_complex() or value.dtype == torch.bool:
             return value
         name, *along = (tolerance.ties,) if isinstance(tolerance.ties, str) else tolerance.ties
         pointed = self.inputs.get(name)
-        if not isinstance(pointed, torch.Tensor):
+        if not isinstance(pointed, Tensor):
             known = ", ".join(self.inputs)
             raise DeclarationError(f"ties names {name!r}, expected a tensor among the inputs ({known})")
         axis = _axis_of(expected, pointed, *along)
@@ -96,7 +97,7 @@ _ROUNDINGS, _ZERO = 16, 4096
 """Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle's value counts as 0."""
 
 
-def _axis_of(indices: torch.Tensor, pointed: torch.Tensor, along: int | None = None) -> int | None:
+def _axis_of(indices: Tensor, pointed: Tensor, along: int | None = None) -> int | None:
     """Return the axis of a tensor along which indices point into it, the last of those that fit; None where none does."""
     if not indices.dim():
         return 0
@@ -110,7 +111,7 @@ def _axis_of(indices: torch.Tensor, pointed: torch.Tensor, along: int | None = N
     return fits[-1] if fits else None
 
 
-def _repeats(indices: torch.Tensor, axis: int) -> bool:
+def _repeats(indices: Tensor, axis: int) -> bool:
     return bool((indices.sort(axis).values.diff(dim=axis) == 0).any())
 
 
@@ -124,14 +125,14 @@ def judge(
     theirs = list(leaves(baseline))
     if is_drawn([path for path, _ in theirs]):
         return _judge_draws(by_output(list(leaves(outputs))), by_output(theirs), tolerance_for, known)
-    mine = in_order_of(theirs, outputs)
+    mine = aligned(theirs, outputs)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return _mismatch(f"returns {_structure(mine)}, the baseline returns {_structure(theirs)}")
-    truths = [leaf for _, leaf in in_order_of(theirs, oracle)] if oracle is not None else [None] * len(mine)
+    truths = [leaf for _, leaf in aligned(theirs, oracle)] if oracle is not None else [None] * len(mine)
     verdicts = list[OutputVerdict]()
     for (path, value), (_, expected), truth in zip(mine, theirs, truths, strict=True):
         name = output_name(path)
-        if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor):
+        if isinstance(value, Tensor) and isinstance(expected, Tensor):
             if why := _not_plain(value, expected):
                 return _mismatch(f"{name} is {why}")
             verdict = _judge_tensor(name, value, expected, truth, tolerance_for(dtype_name(expected), path), known)
@@ -156,7 +157,7 @@ def _judge_draws(
         return _mismatch(f"returns {', '.join(mine)[:80]}, the baseline returns {', '.join(theirs)[:80]}")
     for path, right in theirs.items():
         first = right[0]
-        tolerance = tolerance_for(dtype_name(first), path) if isinstance(first, torch.Tensor) else Tolerance()
+        tolerance = tolerance_for(dtype_name(first), path) if isinstance(first, Tensor) else Tolerance()
         for value in mine[path]:
             if not tolerance.random:
                 verdict = judge({path: value}, {path: first}, None, tolerance_for, known)
@@ -164,7 +165,7 @@ def _judge_draws(
                     return verdict
             elif not _alike(value, first):
                 forms = [
-                    f"{_short(one)} of the shape {list(one.shape)}" if isinstance(one, torch.Tensor) else _short(one)
+                    f"{_short(one)} of the shape {list(one.shape)}" if isinstance(one, Tensor) else _short(one)
                     for one in (value, first)
                 ]
                 return _mismatch(f"{output_name(path)} is {forms[0]}, the baseline's is {forms[1]}")
@@ -176,7 +177,7 @@ def _judge_draws(
     return OutputVerdict(mismatch=None, correctness=None)
 
 
-def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, Any]]:
+def aligned(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, Any]]:
     """Return the leaves of outputs in the order of others with the same paths: dicts whose keys come in another order are the same."""
     places = {path: place for place, (path, _) in enumerate(theirs)}
     found = list(leaves(outputs))
@@ -187,11 +188,7 @@ def in_order_of(theirs: list[tuple[str, Any]], outputs: Any) -> list[tuple[str, 
 
 def clearly_right(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, known: Known) -> bool:
     """Return whether outputs are so near to the baseline's that `judge` without an oracle cannot find anything wrong; False says nothing."""
-    pairs = _paired(outputs, baseline)
-    return pairs is not None and all(
-        _alike(value, expected) and _is_clear(value, expected, tolerance_for(dtype_name(expected), path), known)
-        for path, value, expected in pairs
-    )
+    return _each(functools.partial(_is_clear, known=known), outputs, baseline, tolerance_for)
 
 
 def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, known: Known) -> str | None:
@@ -211,7 +208,7 @@ def right_but_strays(outputs: Any, baseline: Any, oracle: Any, tolerance_for: To
     if pairs is None or truths is None:
         return False
     for (path, value, expected), (_, truth, _) in zip(pairs, truths, strict=True):
-        if not _alike(value, expected) or not isinstance(truth, torch.Tensor):
+        if not _alike(value, expected) or not isinstance(truth, Tensor):
             return False
         tolerance = tolerance_for(dtype_name(expected), path)
         allowed = known.resolve(expected, tolerance)
@@ -224,7 +221,7 @@ def right_but_strays(outputs: Any, baseline: Any, oracle: Any, tolerance_for: To
 def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
     """Return path and both values of each leaf of two calls' outputs; None where their paths differ."""
     theirs = list(leaves(baseline))
-    mine = in_order_of(theirs, outputs)
+    mine = aligned(theirs, outputs)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         return None
     return [(path, value, expected) for (path, value), (_, expected) in zip(mine, theirs, strict=True)]
@@ -232,15 +229,20 @@ def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
 
 def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: ToleranceFor) -> bool:
     """Return whether outputs are near to the baseline's in randomly drawn elements: 26 are wrong if a call leaves out a ten-thousandth. False means that `judge` has to compare all, which takes long."""
+    return _each(_is_clear_where_drawn, outputs, baseline, tolerance_for)
+
+
+def _each(is_clear: Callable[..., bool], outputs: Any, baseline: Any, tolerance_for: ToleranceFor) -> bool:
+    """Return whether outputs are of the baseline's form, and each is clear by its tolerance."""
     pairs = _paired(outputs, baseline)
     return pairs is not None and all(
-        _is_clear_where_drawn(value, expected, tolerance_for(dtype_name(expected), path))
+        _alike(value, expected) and is_clear(value, expected, tolerance_for(dtype_name(expected), path))
         for path, value, expected in pairs
     )
 
 
-def _is_clear_where_drawn(value: Any, expected: Any, tolerance: Tolerance) -> bool:
-    if not _alike(value, expected) or tolerance.rel_l2 is not None or value.dtype not in _PLAIN_FLOATS:
+def _is_clear_where_drawn(value: Tensor, expected: Tensor, tolerance: Tolerance) -> bool:
+    if tolerance.rel_l2 is not None or value.dtype not in _PLAIN_FLOATS:
         return False
     if value.numel() > _LARGE:
         generator = torch.Generator(value.device).manual_seed(secrets.randbits(63))
@@ -268,7 +270,7 @@ def furthest(one: Any, other: Any) -> float:
     """Return the largest difference between elements of two calls' outputs; infinity where they are not of one form."""
     found = [
         distance(value, like).max_abs
-        if isinstance(value, torch.Tensor) and isinstance(like, torch.Tensor) and value.shape == like.shape
+        if isinstance(value, Tensor) and isinstance(like, Tensor) and value.shape == like.shape
         else 0.0
         if _same_plain(value, like)
         else math.inf
@@ -281,7 +283,7 @@ def _same_plain(value: Any, like: Any) -> bool:
     return type(value) is type(like) and (value is None or isinstance(value, _PLAIN_VALUES)) and value == like
 
 
-def _is_clear(value: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance, known: Known) -> bool:
+def _is_clear(value: Tensor, expected: Tensor, tolerance: Tolerance, known: Known) -> bool:
     # The part of the limit that depends on all of the output takes a pass over it in float64, and most are clear without.
     alone = replace(tolerance, atol_rms=0.0, rms_by_row=False)
     near = distances.clearly_within(value, expected, known.resolve(expected, alone)) or (
@@ -298,7 +300,7 @@ def _alike(value: Any, expected: Any) -> bool:
     return kinds[0] == kinds[1] and value.layout is torch.strided
 
 
-def _not_plain(value: torch.Tensor, expected: torch.Tensor) -> str | None:
+def _not_plain(value: Tensor, expected: Tensor) -> str | None:
     """Return what an output is besides a tensor that holds its values, or None: a lazy computation would be timed as nothing."""
     kind = type(value)
     if kind not in _PLAIN and not (kind is type(expected) and kind.__module__.startswith("torch.")):
@@ -314,7 +316,7 @@ def _mismatch(reason: str) -> OutputVerdict:
 
 
 def _short(value: Any) -> str:
-    return f"a {dtype_name(value)} tensor" if isinstance(value, torch.Tensor) else repr(value)[:80]
+    return f"a {dtype_name(value)} tensor" if isinstance(value, Tensor) else repr(value)[:80]
 
 
 def _structure(outputs: list[tuple[str, Any]]) -> str:
@@ -322,12 +324,7 @@ def _structure(outputs: list[tuple[str, Any]]) -> str:
 
 
 def _judge_tensor(
-    name: str,
-    value: torch.Tensor,
-    expected: torch.Tensor,
-    truth: torch.Tensor | None,
-    tolerance: Tolerance,
-    known: Known,
+    name: str, value: Tensor, expected: Tensor, truth: Tensor | None, tolerance: Tolerance, known: Known
 ) -> OutputVerdict:
     if value.shape != expected.shape:
         return _mismatch(f"{name} has the shape {list(value.shape)}, the baseline's has {list(expected.shape)}")
@@ -384,7 +381,7 @@ def _judge_number(name: str, value: Any, expected: Any, tolerance: Tolerance, kn
     return _judge_tensor(name, mine, theirs, None, tolerance, known)
 
 
-def _off_as_a_whole(value: torch.Tensor, expected: torch.Tensor, limit: float) -> str | None:
+def _off_as_a_whole(value: Tensor, expected: Tensor, limit: float) -> str | None:
     apart = distance(value, expected)
     square, reference = apart.sum_square, apart.sum_square_reference
     relative = math.sqrt(square / reference) if reference else math.inf if square else 0.0
@@ -401,7 +398,7 @@ def _off_the_oracle(ratio: float | None) -> str | None:
     return f"its largest error against the float64 oracle {off}; {rule}"
 
 
-def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
+def _nan_difference(value: Tensor, expected: Tensor) -> str | None:
     if not (value.is_floating_point() or value.is_complex()):
         return None
     split = (tensor.detach().reshape(-1).split(_LARGE) for tensor in (value, expected))
@@ -415,13 +412,7 @@ def _nan_difference(value: torch.Tensor, expected: torch.Tensor) -> str | None:
 
 
 def _oracle_ratio(
-    value: torch.Tensor,
-    expected: torch.Tensor,
-    truth: torch.Tensor | None,
-    tolerance: Tolerance,
-    known: Known,
-    left: float,
-    equal: bool,
+    value: Tensor, expected: Tensor, truth: Tensor | None, tolerance: Tolerance, known: Known, left: float, equal: bool
 ) -> tuple[float | None, distances.Distance | None]:
     if truth is None or value.numel() == 0:
         return None, None
@@ -438,8 +429,7 @@ def worst(verdicts: Iterable[OutputVerdict]) -> Correctness | None:
     several = [verdict.correctness for verdict in verdicts if verdict.correctness]
     if not several:
         return None
-    largest: dict[str, Any] = {}
-    for name in ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction"):
-        known = [value for item in several if (value := getattr(item, name)) is not None]
-        largest[name] = max(known, default=None)
+    names = ("max_abs_error", "mean_abs_error", "rel_l2_error", "oracle_ratio", "mismatched_fraction")
+    known = {name: [value for item in several if (value := getattr(item, name)) is not None] for name in names}
+    largest: dict[str, Any] = {name: max(values, default=None) for name, values in known.items()}
     return replace(min(several, key=lambda item: item.margin), **largest)

@@ -16,14 +16,10 @@ from pairbench.model.outcome import Agreement, OutputsCompared
 from pairbench.model.plan import Entry
 
 _CHUNK = 1 << 25  # bytes that are worked on at once, a multiple of 8
+_Exchange = FingerprintOutputs | SaveOutputs | CompareOutputs
 
 
-def exchange_outputs(
-    job: FingerprintOutputs | SaveOutputs | CompareOutputs,
-    operator: Operator,
-    heartbeat: Heartbeat,
-    device: torch.device,
-) -> Iterator[Any]:
+def exchange_outputs(job: _Exchange, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     """Yield fingerprints of inputs and outputs, or of one entry its name once its outputs are written, or their comparison with those in the file."""
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     if isinstance(job, FingerprintOutputs):

@@ -14,7 +14,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.protocol import HARNESS_LACKED
-from pairbench.execute.worker.calls import SEEDS, free_bytes, release_memory
+from pairbench.execute.worker.calls import SEEDS, free_bytes, release_memory, why_invalid
 from pairbench.execute.worker.guard import explain, is_charged, is_out_of_memory
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, leaves, named_tensors, tensors, with_replaced
 from pairbench.execute.worker.verify.case import (
@@ -24,11 +24,11 @@ from pairbench.execute.worker.verify.case import (
     oracle_or_why,
     oracle_outputs,
     verify_entry,
-    why_anything_passes,
+    why_useless,
 )
 from pairbench.execute.worker.verify.judge import same_outputs
 from pairbench.model.case import Case
-from pairbench.model.operator import Operator, Variant
+from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status, Verification
 from pairbench.model.plan import Entry
 
@@ -66,7 +66,7 @@ def sparing_references(operator: Operator, case: Case, make: Make, *, bare: bool
             outputs = copy_tree(baseline_outputs(operator, make(case, SEEDS[0])))
         elif same_outputs(outputs, other):
             both = reference(SEEDS[0], outputs), reference(SEEDS[1], other)
-            useless = why_anything_passes(operator, case, both, ())
+            useless = why_useless(operator, case, both, ())
     return (reference(SEEDS[0], outputs, oracle), reference(SEEDS[1])), useless
 
 
@@ -84,18 +84,19 @@ def less_held(operator: Operator, case: Case, make: Make, *, bare: bool) -> tupl
 class Held:
     """The references of a case, of which less is held once memory has run out."""
 
-    def __init__(
-        self, operator: Operator, case: Case, device: torch.device, references: References, make: Make
-    ) -> None:
-        self.references = references
-        self._verify = functools.partial(verify_entry, operator, device=device)
+    def __init__(self, operator: Operator, case: Case, device: torch.device, both: References, make: Make) -> None:
+        self.references = both
+        self._operator, self._device = operator, device
         self._less = functools.partial(less_held, operator, case, make)
 
-    def verify(self, variant: Variant, entry: Entry) -> Verification:
-        """Verify an entry, with as much held as leaves memory for it. Memory that the harness lacks is not charged to the entry."""
+    def verify(self, entry: Entry) -> Verification:
+        """Verify an entry that is valid here, with as much held as leaves memory for it. Memory that the harness lacks is not charged to the entry."""
+        variant = self._operator.implementations[entry.implementation]
+        if variant.valid is not None and (why := why_invalid(variant, self.references[0].inputs)):
+            return Verification(entry=entry, status=Status.SKIPPED, reason=why)
         while True:
             try:
-                return self._verify(variant, entry, self.references)
+                return verify_entry(self._operator, entry, self.references, self._device)
             except BaseException as error:
                 nothing_held = self.references[0].outputs is None
                 if not is_out_of_memory(error) or (nothing_held and is_charged(error)):
