@@ -18,7 +18,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.lock import LoadMeter, count_cores, device_lock
 from pairbench.execute.parent.pool import WorkerContext, Workers, available_memory
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, probe_in, survey
-from pairbench.execute.parent.session import DeviceSession
+from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device, Environment, Finding, HostLoad
 from pairbench.model.outcome import Correctness, ImpostorResult, Outcome
@@ -29,22 +29,6 @@ from pairbench.report.units import listed
 from pairbench.store.user_cache import KeptCeilings
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context, open_request, pick_devices
-
-
-@dataclass(kw_only=True)
-class Reporter:
-    """Passes progress on, to nobody unless told, and hands the outcomes of one device to their recorder, if any."""
-
-    progress: PlainProgress = field(default_factory=lambda: PlainProgress(lambda _: None))
-    finished: Callable[[list[Outcome]], None] = lambda _: None
-    so_far: Callable[[list[Outcome]], None] = lambda _: None
-
-    def step(self, device: Device, stage: str, case: str) -> None:
-        self.progress.step(device, stage, case)
-
-    def stepped(self, device: Device) -> None:
-        self.progress.stepped(device)
-
 
 # The columns of `Verified.rows` that a table has room for.
 SHOWN = ("device", "case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
@@ -181,7 +165,7 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
     def work(device: Device) -> None:
         plan = plans[device]
         progress.expect(device, len(plan.cases))
-        session = DeviceSession(context, device, plan, Reporter(progress=progress))
+        session = DeviceSession(context, device, plan, Observer(step=progress.step, stepped=progress.stepped))
         try:
             session.verify(impostors=impostors)
         except InterruptedRunError:

@@ -22,7 +22,7 @@ from pairbench.errors import EmptyStoreError, PairbenchError, SuiteError, UsageE
 from pairbench.execute.parent.budget import Budget
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.parent.session import DeviceSession
+from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.model.environment import OWN_TIMERS, Commit, Device, Environment, HostLoad, Settings
 from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
 from pairbench.model.plain import Value
@@ -33,7 +33,7 @@ from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
 from pairbench.store.writer import RunWriter, Spool, push, waiting
-from pairbench.workflow.devices import HostWatch, Reporter, on_devices, plans_for, probe_device
+from pairbench.workflow.devices import HostWatch, on_devices, plans_for, probe_device
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.progress import PublishedProgress
 from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
@@ -346,8 +346,8 @@ def record_run(
             recorder.environment = watch.during(session.states, session.foreign_cores).put_in(environment)
             recorder.keep(outcomes)
 
-        reporter = Reporter(progress=progress, finished=keep, so_far=recorder.hold)
-        session = DeviceSession(contexts[device], device, plan, reporter)
+        observer = Observer(step=progress.step, stepped=progress.stepped, finished=keep, so_far=recorder.hold)
+        session = DeviceSession(contexts[device], device, plan, observer)
         try:
             session.run(context.settings.rounds, budgeted)
         finally:

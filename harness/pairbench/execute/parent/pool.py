@@ -26,23 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.errors import InterruptedRunError
+from pairbench.execute import protocol
 from pairbench.execute.forking import Preload
 from pairbench.execute.isolation import isolated_environment
 from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.protocol import (
-    NOBODY,
-    SIZE,
-    Broken,
-    Done,
-    Heartbeat,
-    Job,
-    StandIn,
-    Wait,
-    WorkerConfig,
-    read_heartbeat,
-)
 from pairbench.execute.wire import LENGTH, NoMessageError, decode, read_head
 from pairbench.model.environment import Device, Settings
 from pairbench.model.outcome import Status
@@ -197,7 +186,7 @@ class WorkerContext(Value):
     """Folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles."""
     interrupted: threading.Event
     memory_bytes: int
-    stand_in: StandIn | None = None
+    stand_in: protocol.StandIn | None = None
     launchers: Launchers = field(default_factory=Launchers)
     bytecode: Path | None = None
     """Folder for the bytecode of a torch that came without; None for one in the cache."""
@@ -221,9 +210,9 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         self._context = context
         self._log = WorkerLog()
         self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
-        self._memory_file.truncate(SIZE)
-        self._memory = mmap.mmap(self._memory_file.fileno(), SIZE)
-        Heartbeat(self._memory).rest()
+        self._memory_file.truncate(protocol.SIZE)
+        self._memory = mmap.mmap(self._memory_file.fileno(), protocol.SIZE)
+        protocol.Heartbeat(self._memory).rest()
         ours, theirs = socket.socketpair()
         with theirs:
             launchers = context.launchers
@@ -237,8 +226,8 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         self._line = Line(ours)
         self._outputs: int | None = None
         self.alive = True
-        memory_bytes, stand_in = context.memory_bytes, context.stand_in
-        config = WorkerConfig(device=device, settings=context.settings, memory_bytes=memory_bytes, stand_in=stand_in)
+        settings, memory, stand_in = context.settings, context.memory_bytes, context.stand_in
+        config = protocol.WorkerConfig(device=device, settings=settings, memory_bytes=memory, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
             self._line.send(config, lambda: False)
 
@@ -261,7 +250,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         """Answer the question that is the newest result of the job."""
         self._line.send(answer, self._watch)
 
-    def request(self, job: Job, outputs: int | None = None) -> Iterator[Any]:
+    def request(self, job: protocol.Job, outputs: int | None = None) -> Iterator[Any]:
         """Send a job, and a file for outputs if given, and yield the results; a WorkerEndedError says that the worker crashed or ran over a limit."""
         answers = Answers(job)
         try:
@@ -269,10 +258,10 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             while True:
                 result = self._line.receive(answers.expected, self._watch)
                 answers.check(result)
-                if isinstance(result, Done):
+                if isinstance(result, protocol.Done):
                     self._check_rest()
                     return
-                if isinstance(result, Broken):
+                if isinstance(result, protocol.Broken):
                     self.close()
                     return
                 yield result
@@ -280,13 +269,13 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             self.close()
             raise
         except NoMessageError as error:
-            ended = WorkerEndedError(NOBODY, Status.FAILED, f"wrote what is no message: {error}; ended")
+            ended = WorkerEndedError(protocol.NOBODY, Status.FAILED, f"wrote what is no message: {error}; ended")
         except (EOFError, ConnectionError):
-            ended = WorkerEndedError(NOBODY, *self._end())
+            ended = WorkerEndedError(protocol.NOBODY, *self._end())
         except WorkerEndedError as error:
             ended = error
         self.close()
-        ended.index, _ = read_heartbeat(self._memory)
+        ended.index, _ = protocol.read_heartbeat(self._memory)
         raise ended
 
     def _end(self) -> tuple[Status, str]:
@@ -299,7 +288,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         return self._log.explain(self._process.wait())
 
     def _check_rest(self) -> None:
-        if read_heartbeat(self._memory)[1] != math.inf:  # it rests before the worker says that it is done
+        if protocol.read_heartbeat(self._memory)[1] != math.inf:  # it rests before the worker says that it is done
             raise NoMessageError("it says that it is done, and is at work")
 
     def log_line(self, marker: str) -> str | None:
@@ -320,15 +309,15 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         if self._context.interrupted.is_set():
             raise InterruptedRunError
         self._log.keep_short()
-        _, deadline = read_heartbeat(self._memory)
+        _, deadline = protocol.read_heartbeat(self._memory)
         if not time.monotonic() <= deadline + _GRACE_S:
             allowed = self._context.settings.timeout_s
             reason = f"still running after the {allowed:g} s that one implementation has in a stage; ended"
-            raise WorkerEndedError(NOBODY, Status.TIMEOUT, reason)
+            raise WorkerEndedError(protocol.NOBODY, Status.TIMEOUT, reason)
         pid = self._process.pid
         if pid is not None and (held := _resident_bytes(pid)) > self._context.memory_bytes:
             reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._context.memory_bytes / 2**30:.1f}; ended"
-            raise WorkerEndedError(NOBODY, Status.OOM, reason)
+            raise WorkerEndedError(protocol.NOBODY, Status.OOM, reason)
         return self._process.ended()
 
 
@@ -424,7 +413,7 @@ class Workers(AbstractContextManager["Workers"]):
     def wait(self) -> None:
         """Return when the worker has loaded torch, or has ended; it is started if it was not yet."""
         with contextlib.suppress(WorkerEndedError):  # its first case will tell why
-            list(self.get().request(Wait()))
+            list(self.get().request(protocol.Wait()))
 
 
 def judge_of(context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> Workers | None:

@@ -16,7 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState, Enough, profile_case, time_case, verify_case
@@ -116,14 +116,15 @@ _JUDGING = 0.025
 """Part of a run that judging timed calls may take before it is done less often in later rounds: it is to be 3 % of the whole at most."""
 
 
-class Observer(Protocol):
-    def step(self, device: Device, stage: str, case: str) -> None:
-        """A case begins in a stage, such as `verify` or `round 2/3`."""
+@dataclass(kw_only=True)
+class Observer:
+    """The functions that hear of a session as it goes on; nobody does unless told."""
 
-    def stepped(self, device: Device) -> None: ...
-    def finished(self, outcomes: list[Outcome]) -> None: ...
-    def so_far(self, outcomes: list[Outcome]) -> None:
-        """These outcomes of one case hold unless another round, the profile, or the end of the run changes them."""
+    step: Callable[[Device, str, str], None] = lambda *_: None  # a case begins in a stage like `verify` or `round 2/3`
+    stepped: Callable[[Device], None] = lambda _: None
+    finished: Callable[[list[Outcome]], None] = lambda _: None
+    so_far: Callable[[list[Outcome]], None] = lambda _: None
+    """These outcomes of one case hold unless another round, the profile, or the end of the run changes them."""
 
 
 class DeviceSession:
