@@ -78,17 +78,16 @@ class Stopping(Value):
     def reason(self, blocks: int, elapsed_s: float, pairs: Sequence[PairedBlocks]) -> str | None:
         """Return why to stop after some seconds with so many good blocks, or None to go on; a case without a pair has none in `pairs`."""
         enough = blocks >= _FEWEST or elapsed_s >= self.longest_s
-        if enough and elapsed_s >= self.seconds and (elapsed_s >= self.unsure_seconds or not self._is_unsure(pairs)):
-            return TIME_CAP
+        if enough and elapsed_s >= self.seconds:
+            # More blocks would help where a ratio of device latencies is known badly.
+            unsure = any(pair.device_ns and not self._is_precise(pair, _UNSURE) for pair in pairs)
+            if not unsure or elapsed_s >= self.unsure_seconds:
+                return TIME_CAP
         if blocks >= self.most:
             return SAMPLE_CAP
         if blocks >= self.least and all(self._is_precise(pair) for pair in pairs):
             return PRECISE
         return None
-
-    def _is_unsure(self, pairs: Sequence[PairedBlocks]) -> bool:
-        """Return whether a ratio of device latencies is known so badly that more blocks would help."""
-        return any(pair.device_ns and not self._is_precise(pair, _UNSURE) for pair in pairs)
 
     def _is_precise(self, pair: PairedBlocks, times: float = 1.0) -> bool:
         between_rounds = _BETWEEN_ROUNDS_NS / pair.device_ns if pair.device_ns else 0.0

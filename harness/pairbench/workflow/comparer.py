@@ -26,19 +26,9 @@ from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import IndexedRun, Records, RunIndex
+from pairbench.workflow import lookup
 from pairbench.workflow.git import Repository
-from pairbench.workflow.lookup import (
-    AUTO,
-    WINDOW,
-    Picked,
-    RunSelector,
-    accepted_levels,
-    newest_calibrations,
-    past_floors,
-    quiet,
-    side,
-    widest,
-)
+from pairbench.workflow.lookup import AUTO, WINDOW, Picked, RunSelector, side
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
 from pairbench.workflow.setup import store_of
 
@@ -249,13 +239,14 @@ class Comparer:
         earlier = self._reference(selector, reference, picked, now)
         before, doubled = once(wanted.records(earlier.records, beside="baseline"))
         before = self._first_failures(before, now)
-        calibrations, calibrated = newest_calibrations(self.calibrations.value, now)
+        calibrations, calibrated = lookup.newest_calibrations(self.calibrations.value, now)
         here = {series for record in now if (series := Series.of(record))}
         trusted: Collection[Series] | None = None
         if self.quiet_only:
             gpus = {series for record in now if record.device_kind != "cpu" and (series := Series.of(record))}
-            trusted = gpus | quiet(self.calibrations.value, now)
-        floors, accepted = widest(past_floors(self.index, picked.heads, here), calibrated), self.acceptances.value
+            trusted = gpus | lookup.quiet(self.calibrations.value, now)
+        floors = lookup.widest(lookup.past_floors(self.index, picked.heads, here), calibrated)
+        accepted = self.acceptances.value
         changes = compare(before, now, floors=floors, policy=self.policy, accepted=accepted, trusted=trusted)
         problems = (
             *(*problems, *earlier.problems, *doubled, *self.acceptances.problems, *self.calibrations.problems),
@@ -290,7 +281,7 @@ class Comparer:
 
     def accepted_levels(self, newest: Mapping[Series, Record]) -> dict[Series, AcceptedLevel]:
         """Return the accepted levels of series, as a comparison of these newest records would take them."""
-        return accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest)
+        return lookup.accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest)
 
     def _reference(self, selector: RunSelector, text: str, picked: Picked, current: Sequence[Record]) -> ReferenceRuns:
         if text == AUTO:

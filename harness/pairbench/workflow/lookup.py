@@ -24,19 +24,11 @@ from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plain import Value, redacted
 from pairbench.model.record import CALL, COLUMNS, DEVICE, RESULT_COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted, matches, parse_selection
+from pairbench.store import reader
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
-from pairbench.store.reader import (
-    IndexedRun,
-    Records,
-    RunIndex,
-    read_distinct,
-    read_frame,
-    read_records,
-    read_run,
-    read_series,
-)
+from pairbench.store.reader import IndexedRun, Records, RunIndex
 from pairbench.store.reading import dataset_files
 from pairbench.workflow.git import Repository
 from pairbench.workflow.setup import store_of
@@ -80,7 +72,7 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
     newest = ([file for several in by_device.values() for file in several[-number:]] for number in _NEWEST)
     for stage, files in enumerate([*newest, stored.files]):
         unread = [file for file in files if file not in looked]
-        reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
+        reading = reader.read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
         looked.update(unread)
         for row in itertools.chain.from_iterable(reading.value.values()):
             if (series := Series.of_row(row)) is not None:
@@ -120,14 +112,14 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
 def read_history(store: Store, series: Series) -> tuple[Reading[Records], Floor | None, AcceptedLevel | None]:
     """Return the records of a series and of the other implementations of its case, oldest run first, its noise floor, and its accepted level."""
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
-    reading = read_series(store, where=where, columns=NEEDED)
+    reading = reader.read_series(store, where=where, columns=NEEDED)
     # What a run had no time for is no part of a history, unless there is nothing else.
     records = tuple(record for record in reading.value if record.reason != OUT_OF_BUDGET) or reading.value
     first = {record.environment_hash: record.run_id for record in reversed(reading.value)}
     # The environment is long and seldom another, so it is read once for each that there was.
     if len(first) > 1:
         columns = ("run_id", "environment_hash", "environment")
-        reading_of_first = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
+        reading_of_first = reader.read_series(store, where=where, columns=columns, run_ids=set(first.values()))
         known = {record.environment_hash: record.environment for record in reading_of_first.value}
         records = tuple(replace(record, environment=known.get(record.environment_hash, "{}")) for record in records)
     calibrations, acceptances = read_calibrations(store), read_acceptances(store)
@@ -153,7 +145,7 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
     """Return the newest measured record of each wanted series, or the wanted records of one run, with their baselines."""
     place = store_of(config)
     with collector_at_rest():
-        reading = _newest(place, wanted) if run is None else read_run(place, run)
+        reading = _newest(place, wanted) if run is None else reader.read_run(place, run)
     if not (records := wanted.records(reading.value, beside="baseline")):
         nothing = f"{wanted} selects nothing that was measured in store {config.shown_store!r}".strip()
         nothing = "; ".join([nothing, *reading.problems])
@@ -164,7 +156,7 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
 def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]:
     """Return the newest measured record of each series of the wanted cases: names first, then only whole rows of those runs."""
     columns = [*COLUMNS, "operator", "device_kind", "run_id"]
-    frame, problems = read_frame(place, columns=columns, where={"status": Status.MEASURED.value})
+    frame, problems = reader.read_frame(place, columns=columns, where={"status": Status.MEASURED.value})
     named = frame.dropna(subset=["operator", "case"])
     names = named[["suite", "operator", "case", "device_name", "device_kind"]].drop_duplicates()
     rows_of_names = list(names.itertuples(index=False, name=None))
@@ -175,7 +167,7 @@ def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]
     run_of = {Series.of_row(row): row["run_id"] for row in newest.to_dict("records")}
     if not run_of:
         return Reading((), problems)
-    rows, more = read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})
+    rows, more = reader.read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})
     taken = tuple(row for row in rows if (series := Series.of(row)) and run_of.get(series) == row.run_id)
     return Reading(taken, tuple(dict.fromkeys([*problems, *more])))
 

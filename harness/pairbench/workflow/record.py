@@ -383,14 +383,7 @@ def _budgeted(config: Config, began: float | None, settings: Settings, recorder:
     def width(state: CaseState) -> float | None:
         return speedup_halfwidth(tuple(recorder.rows.get(_case(state.planned), {}).values()))
 
-    return Budget(
-        deadline=began + config.budget_s,
-        seconds=config.budget_s,
-        rounds=settings.rounds,
-        case_seconds=settings.case_seconds,
-        width=width,
-        target=settings.target,
-    )
+    return Budget(deadline=began + config.budget_s, seconds=config.budget_s, settings=settings, width=width)
 
 
 def _stored_rows(config: Config, where: dict[str, Any]) -> Reading[list[dict[str, Any]]]:

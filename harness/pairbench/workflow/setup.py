@@ -279,13 +279,8 @@ def load(context: "WorkerContext", asked: SelectedSuites, implementations: Itera
     """Load suites in a worker, which also finds the devices."""
     from pairbench.execute.parent.scout import survey
 
-    surveyed = survey(context, asked.suites)
-    return Chosen(
-        survey=surveyed,
-        selections=asked.selections,
-        implementations=tuple(implementations),
-        against=context.settings.against,
-    )
+    surveyed, names, against = survey(context, asked.suites), tuple(implementations), context.settings.against
+    return Chosen(survey=surveyed, selections=asked.selections, implementations=names, against=against)
 
 
 def ask(config: Config, select: list[str] | None) -> SelectedSuites:

@@ -22,30 +22,27 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     protocol.Describe: (protocol.DescribedSuite, BrokenSuite),
     protocol.Probe: (Environment,),
     protocol.Diagnose: (Finding,),
+    # Answers to jobs about a case, which may end.
+    protocol.VerifyCase: (Verification, outcome.ImpostorResult, *_OF_VERIFYING, protocol.InputsMade, protocol.Ended),
+    protocol.TimeCase: (outcome.TimedRound, *_OF_TIMING, protocol.InputsMade, protocol.Ended),
+    protocol.HoldCase: (outcome.ImpostorResult, protocol.TooLarge, protocol.HoldsMuch, protocol.Ended),
+    protocol.CompareInputs: (protocol.Judged, protocol.Ended),
+    protocol.JudgeOutputs: (protocol.Judged, protocol.Ended),
+    protocol.TimeAlone: (protocol.Alone, protocol.TooLarge, protocol.Ended),
+    protocol.JudgeTimed: (protocol.Request, protocol.Ended),
+    protocol.ProfileCase: (outcome.Profile, protocol.InputsMade, protocol.Ended),
+    protocol.OpenCase: (protocol.Opened, protocol.Ended),
+    protocol.TakeBlock: (protocol.TakenBlock, protocol.Ended),
+    protocol.CloseCase: (outcome.TimedRound, protocol.Ended),
+    protocol.FingerprintOutputs: (protocol.Fingerprint, protocol.Ended),
+    protocol.SaveOutputs: (Entry, protocol.Ended),
+    protocol.CompareOutputs: (outcome.OutputsCompared, protocol.Ended),
+    protocol.BreakDownCase: (Breakdown, NotInspected, protocol.Ended),
+    protocol.DivergeCase: (Divergence, NotInspected, protocol.Ended),
 }
-_ABOUT_CASES: dict[type, tuple[type, ...]] = {
-    protocol.VerifyCase: (Verification, outcome.ImpostorResult, *_OF_VERIFYING, protocol.InputsMade),
-    protocol.TimeCase: (outcome.TimedRound, *_OF_TIMING, protocol.InputsMade),
-    protocol.HoldCase: (outcome.ImpostorResult, protocol.TooLarge, protocol.HoldsMuch),
-    protocol.CompareInputs: (protocol.Judged,),
-    protocol.JudgeOutputs: (protocol.Judged,),
-    protocol.TimeAlone: (protocol.Alone, protocol.TooLarge),
-    protocol.JudgeTimed: (protocol.Request,),
-    protocol.ProfileCase: (outcome.Profile, protocol.InputsMade),
-    protocol.OpenCase: (protocol.Opened,),
-    protocol.TakeBlock: (protocol.TakenBlock,),
-    protocol.CloseCase: (outcome.TimedRound,),
-    protocol.FingerprintOutputs: (protocol.Fingerprint,),
-    protocol.SaveOutputs: (Entry,),
-    protocol.CompareOutputs: (outcome.OutputsCompared,),
-    protocol.BreakDownCase: (Breakdown, NotInspected),
-    protocol.DivergeCase: (Divergence, NotInspected),
-}
-"""Answers to jobs about a case, which may end beside these."""
 _EXPECTED: dict[type, Mapping[str, type]] = {
-    job: {answer.__name__: answer for answer in (*answers, *ends, protocol.Done, protocol.Broken)}
-    for table, ends in ((_ANSWERS, ()), (_ABOUT_CASES, (protocol.Ended,)))
-    for job, answers in table.items()
+    job: {answer.__name__: answer for answer in (*answers, protocol.Done, protocol.Broken)}
+    for job, answers in _ANSWERS.items()
 }
 _EXACTLY_ONE = (protocol.FindDevices, protocol.Describe, protocol.Probe)
 _ONCE = (

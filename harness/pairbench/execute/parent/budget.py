@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.session import DeviceSession
+from pairbench.model.environment import Settings
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 
 _CLOSING_PART = 0.02  # the part of the budget that is kept for the last statistics and files
@@ -26,11 +27,9 @@ class Budget:
 
     deadline: float
     seconds: float
-    rounds: int
-    case_seconds: float
+    settings: Settings
     width: Callable[[CaseState], float | None]
     """Returns the half-width of a case's log speedup, widest over its variants; up to the target a case is precise."""
-    target: float
     clock: Callable[[], float] = time.monotonic
     start_s: float = 5.0  # seconds until a batch's round workers are ready; a guess until the first batch
     verify_s: list[float] = field(default_factory=list)
@@ -41,12 +40,12 @@ class Budget:
         return self.deadline - _CLOSING_PART * self.seconds - self.clock()
 
     def typical_verify_s(self) -> float:
-        return sum(self.verify_s) / len(self.verify_s) if self.verify_s else self.case_seconds
+        return sum(self.verify_s) / len(self.verify_s) if self.verify_s else self.settings.case_seconds
 
     def rest_s(self, verify_s: float) -> float:
         """Return the seconds that timing and profiling a case may take, given those of verifying it."""
         # A round makes the inputs and calls everything for the first time, as verifying does.
-        return (self.rounds * (verify_s + self.case_seconds) + verify_s) * self._correction()
+        return (self.settings.rounds * (verify_s + self.settings.case_seconds) + verify_s) * self._correction()
 
     def learn(self, batch: list[float], spent_s: float) -> None:
         """Correct further guesses: the cases of a batch took `batch` seconds each to verify, and all together `spent_s` after that."""
@@ -63,7 +62,7 @@ class Budget:
             pass
         for state in waiting:
             _give_up(state)
-        number, start_s = self.rounds, self.start_s
+        number, start_s = self.settings.rounds, self.start_s
         while states := self._widest(session, self.left() - start_s):
             with session.round_workers(1) as ahead, ahead.round() as (workers,):
                 session.time_round(states, workers, number, f"round {number + 1}")
@@ -75,10 +74,10 @@ class Budget:
         until = self.left() * (_FIRST_PART if first else 1.0) + self.clock()
         if not first and not self._fits(until, self.start_s, self.typical_verify_s()):
             return False
-        with session.round_workers(self.rounds) as ahead:
+        with session.round_workers(self.settings.rounds) as ahead:
             batch = self._verified(session, waiting, until)
             began = self.clock()
-            session.time(self.rounds, ahead, batch)
+            session.time(self.settings.rounds, ahead, batch)
         session.profile(batch.keys(), final=False)
         if batch:
             self.start_s = ahead.waited_s
@@ -121,7 +120,9 @@ class Budget:
     def _widest(self, session: DeviceSession, seconds: float) -> list[CaseState]:
         """Return the cases of a further round: the widest imprecise ones that fit into some seconds."""
         widths = {state: self.width(state) or 0.0 for state in session.timed() if state.rounds}
-        wide = sorted((state for state in widths if widths[state] > self.target), key=lambda state: -widths[state])
+        wide = sorted(
+            (state for state in widths if widths[state] > self.settings.target), key=lambda state: -widths[state]
+        )
         taken: list[CaseState] = []
         for state in wide:
             if len(taken) < math.ceil(_WIDEST_PART * len(wide)) and session.round_s[state] <= seconds:

@@ -92,15 +92,9 @@ class OutsideClock:
             timed = samples.device_ns is not None
             if len(call_ns) != len(samples.call_ns) or (timed and (None in device_ns or len(device_ns) < len(call_ns))):
                 raise NoMessageError("it tells of other samples at the end than while it took them")
-            return dataclasses.replace(
-                samples,
-                call_ns=call_ns,
-                position=position,
-                at_ns=at_ns,
-                host_ns=host_ns or call_ns,
-                device_ns=device_ns if timed else None,
-                stream_ns=stream_ns if any(stream_ns) else None,
-            )
+            columns = dict[str, Any](call_ns=call_ns, position=position, at_ns=at_ns, host_ns=host_ns or call_ns)
+            columns |= {"device_ns": device_ns if timed else None, "stream_ns": stream_ns if any(stream_ns) else None}
+            return dataclasses.replace(samples, **columns)
 
         entries = tuple(taken(place, samples) for place, samples in enumerate(told.entries))
         return dataclasses.replace(told, entries=entries, alone_ns=alone_ns)
@@ -207,11 +201,10 @@ class _Verifying:
         for answer in self._worker.request(self._job, self._worker.outputs):
             match answer:
                 case protocol.Inputs():
-                    found = _one(self._judge, protocol.CompareInputs(sums=answer.sums))
-                    self._worker.reply(_is_right(found))
-                    if not _is_right(found):
-                        reason = found.reason if isinstance(found, protocol.Ended) else str(found.mismatch)
-                        yield protocol.Ended(entry=None, status=Status.FAILED, reason=reason)
+                    wrong = _why_wrong(_one(self._judge, protocol.CompareInputs(sums=answer.sums)))
+                    self._worker.reply(wrong is None)
+                    if wrong is not None:
+                        yield protocol.Ended(entry=None, status=Status.FAILED, reason=wrong)
                 case protocol.Outputs():
                     self._worker.reply(self._judge_outputs(answer))
                 case Verification():
@@ -225,16 +218,15 @@ class _Verifying:
 
     def _with_verdict(self, reason: str) -> str:
         """Return why a variant was skipped, with the verdict on the baseline where the worker did not know it."""
-        wrong = (one for one in self._verdicts.values() if not _is_right(one))
-        said = (one.reason if isinstance(one, protocol.Ended) else str(one.mismatch) for one in wrong)
-        return reason.replace(protocol.JUDGED_OUTSIDE, next(said, _UNSENT))
+        wrong = (why for one in self._verdicts.values() if (why := _why_wrong(one)) is not None)
+        return reason.replace(protocol.JUDGED_OUTSIDE, next(wrong, _UNSENT))
 
     def _judge_outputs(self, told: protocol.Outputs) -> bool:
         before = self._verdicts.get(told.index)
-        if before is None or _is_right(before):  # what was wrong once stays so
+        if before is None or _why_wrong(before) is None:  # what was wrong once stays so
             self._verdicts[told.index] = _one(self._judge, protocol.JudgeOutputs(**vars(told)))
             self._seeds.setdefault(told.index, set()).add(told.seed)
-        return _is_right(self._verdicts[told.index])
+        return _why_wrong(self._verdicts[told.index]) is None
 
     def _verified(self, told: Verification) -> Verification | protocol.Ended:
         index = self._job.entries.index(told.entry)
@@ -372,5 +364,5 @@ def _lacks_memory(result: Any) -> bool:
     return result.status is Status.OOM or protocol.HARNESS_LACKED in (result.reason or "")
 
 
-def _is_right(verdict: protocol.Judged | protocol.Ended) -> bool:
-    return isinstance(verdict, protocol.Judged) and verdict.mismatch is None
+def _why_wrong(verdict: protocol.Judged | protocol.Ended) -> str | None:
+    return verdict.mismatch if isinstance(verdict, protocol.Judged) else verdict.reason
