@@ -94,13 +94,9 @@ class Wanted(Value):
     def records(self, records: Iterable[Record], *, beside: str | None = None) -> tuple[Record, ...]:
         records = tuple(records)
         devices = self.devices({one.device_name: one.device_kind for one in records})
-        return tuple(
-            one
-            for one in records
-            if one.device_name in devices
-            and self.takes(one.implementation, one.mode, one.tier, beside=beside)
-            and self.selects(one.suite, one.operator, one.case)
-        )
+        here = (one for one in records if one.device_name in devices)
+        taken_series = (one for one in here if self.takes(one.implementation, one.mode, one.tier, beside=beside))
+        return tuple(one for one in taken_series if self.selects(one.suite, one.operator, one.case))
 
     def __str__(self) -> str:
         """Return the options that name all of this."""

@@ -50,8 +50,7 @@ class Describe(Value):
 
     suite: str
     path: Path
-    deep: bool = False
-    """Whether to return each operator's `code_digest`, for which its code is read a second time."""
+    deep: bool = False  # whether to return each operator's `code_digest`, for which its code is read a second time
 
 
 class Probe(Value):
@@ -163,25 +162,23 @@ class HoldsMuch(Value):
 
 
 class Inputs(Value):
-    """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's."""
+    """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's.
+
+    As a job it asks the judge for a `Judged`: whether inputs of the case that is held are its own.
+    """
 
     sums: tuple[tuple[str, str], ...]
 
 
-class CompareInputs(Inputs):
-    """Asks the judge for a `Judged`: whether the worker's inputs of the case that is held are the judge's."""
-
-
 class Outputs(Value):
-    """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said."""
+    """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said.
+
+    As a job they ask the judge for a `Judged` of outputs of the case that is held.
+    """
 
     index: int  # index of the entry, or of the declared impostor behind the entries
     seed: int  # place of the seed of the inputs among `devices.SEEDS`
     described: str  # description of the outputs, as `worker.judge.plain.write` returns it
-
-
-class JudgeOutputs(Outputs):
-    """Asks the judge for a `Judged` of outputs of the case that is held."""
 
 
 class TimeAlone(TimeCase):
@@ -197,7 +194,7 @@ class JudgeTimed(Value):
     first_seed: int | None  # the seed of the first set of values, where it was drawn for this round
 
 
-OpenCaseJob = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
+OpenCaseJob = TakeBlock | CloseCase | Inputs | Outputs | JudgeTimed
 Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | OpenCaseJob
 
 
@@ -350,13 +347,9 @@ class InputsMade(Value):
 
 def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) -> list["Ended"]:
     """Return the ends of all entries of a case whose baseline failed: variants are skipped."""
-    why = f"nothing to verify against: the baseline {status} ({reason})"
-    return [
-        Ended(entry=entry, status=status, reason=reason)
-        if entry.role == "baseline"
-        else Ended(entry=entry, status=Status.SKIPPED, reason=why)
-        for entry in entries
-    ]
+    skipped = Status.SKIPPED, f"nothing to verify against: the baseline {status} ({reason})"
+    ends = ((entry, (status, reason) if entry.role == "baseline" else skipped) for entry in entries)
+    return [Ended(entry=entry, status=ended, reason=why) for entry, (ended, why) in ends]
 
 
 class Broken(Value):

@@ -62,13 +62,9 @@ class Stopping(Value):
     @classmethod
     def of(cls, settings: Settings) -> "Stopping":
         """Share the samples that are wanted over the rounds."""
-        return cls(
-            target=settings.target,
-            least=max(_FEWEST, math.ceil(settings.min_samples / settings.rounds)),
-            most=max(_FEWEST, math.ceil(settings.max_samples / settings.rounds)),
-            seconds=settings.case_seconds,
-            unsure_seconds=_UNSURE * settings.case_seconds,
-        )
+        wanted, seconds = (settings.min_samples, settings.max_samples), settings.case_seconds
+        least, most = (max(_FEWEST, math.ceil(samples / settings.rounds)) for samples in wanted)
+        return cls(target=settings.target, least=least, most=most, seconds=seconds, unsure_seconds=_UNSURE * seconds)
 
     @property
     def longest_s(self) -> float:

@@ -310,9 +310,8 @@ def load_suite(path: Path, problem: Callable[[Path, ModuleType | None], Operator
     # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
     if path.suffix != ".py" and not (problem and is_definition(path)):
-        raise SuiteError(
-            f"suite {path.name}: not a Python file, expected .py, or a definition of FlashInfer-Trace or SOL-ExecBench"
-        )
+        expected = "expected .py, or a definition of FlashInfer-Trace or SOL-ExecBench"
+        raise SuiteError(f"suite {path.name}: not a Python file, {expected}")
     try:
         if problem and path.suffix != ".py":
             return {(made := problem(path, None)).name: made}

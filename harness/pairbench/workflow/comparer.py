@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -331,19 +332,17 @@ def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
     return tuple(sentences)
 
 
+_ROW = attrgetter("run_id", "device_uuid", *COLUMNS)
 _NEAR = dt.timedelta(hours=1)  # the most between a run's id and its start, for one clock gives both at the same moment
 
 
 def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """Return the first of equal rows, and a sentence for each run that has duplicates."""
-    kept: dict[tuple[str | None, ...], Record] = {}
+    kept: dict[tuple[Any, ...], Record] = {}
     copies, differing = Counter[str](), Counter[str]()
     for place, record in enumerate(records):
-        key = (
-            *(record.run_id, record.device_name, record.device_uuid),
-            *(record.suite, record.case, record.implementation, record.mode),
-            None if record.case else str(place),  # a suite that could not be loaded has no name for its rows
-        )
+        # A suite that could not be loaded has no name for its rows.
+        key = (*_ROW(record), None if record.case else place)
         if (first := kept.setdefault(key, record)) is not record:
             copies[record.run_id] += 1
             differing[record.run_id] += repr(first) != repr(record)

@@ -201,12 +201,9 @@ class HostWatch:
     def during(self, states: Iterable[CaseState], foreign_cores: Iterable[float | None]) -> HostLoad:
         """Return the load with what was seen while cases were timed, and the busy processors of others in each round."""
         readings = [timed.telemetry for state in states for timed in state.rounds]
-        return replace(
-            self.before,
-            rounds=tuple(foreign_cores),
-            performance_states=tuple(sorted({state for item in readings for state in item.performance_states})),
-            foreign_processes=tuple(sorted({pid for item in readings for pid in item.foreign_processes})),
-        )
+        seen = tuple(sorted({state for item in readings for state in item.performance_states}))
+        foreign = tuple(sorted({pid for item in readings for pid in item.foreign_processes}))
+        return replace(self.before, rounds=tuple(foreign_cores), performance_states=seen, foreign_processes=foreign)
 
     def end(self, load: HostLoad) -> None:
         if not self._said and (why := load.disturbs(self._device.kind)):

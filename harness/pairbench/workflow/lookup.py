@@ -244,12 +244,9 @@ def newest_calibrations(
 def quiet(calibrations: Iterable[Calibration], current: Iterable[Record]) -> frozenset[Series]:
     """Return the series whose machine, in its present environment, was calibrated and is quiet enough to judge times."""
     here = {(record.device_name, record.environment_hash) for record in current}
-    return frozenset(
-        series
-        for one in calibrations
-        if (one.device_name, one.environment_hash) in here and one.alarms <= DEFAULT.calibration_alarms * one.judged
-        for series in one.floors
-    )
+    of_here = (one for one in calibrations if (one.device_name, one.environment_hash) in here)
+    calm = (one for one in of_here if one.alarms <= DEFAULT.calibration_alarms * one.judged)
+    return frozenset(series for one in calm for series in one.floors)
 
 
 def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:

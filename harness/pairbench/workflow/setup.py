@@ -77,10 +77,8 @@ def default_suites(config: Config) -> tuple[Path, ...]:
     """Return the suite files that a command takes if no SELECT argument names one."""
     files = find_suites(default_places(config))
     if not files and config.suites is None:
-        raise SuiteError(
-            f"no suite here: no *.py file in {Path.cwd()}, or below, declares an Operator; name a file or folder of suites, "
-            "or take the pairs that come with pairbench by --catalogue"
-        )
+        advice = "name a file or folder of suites, or take the pairs that come with pairbench by --catalogue"
+        raise SuiteError(f"no suite here: no *.py file in {Path.cwd()}, or below, declares an Operator; {advice}")
     return files
 
 
@@ -298,9 +296,8 @@ def ask(config: Config, select: list[str] | None) -> SelectedSuites:
             raise SuiteError(f"suite {selection.suite!r} is {new!r} now; name that")
         inside = find_suites((path,))
         if not inside:
-            raise SuiteError(
-                f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
-            )
+            expected = "expected a *.py that declares an Operator"
+            raise SuiteError(f"folder {selection.suite!r} holds no suite file, {expected}")
         files += inside
         selections += [replace(selection, suite=shown(file, config)) for file in inside]
     narrowed = narrow(selections)

@@ -14,8 +14,7 @@ from pairbench.model.plan import BrokenSuite, Entry
 
 _OF_VERIFYING = (protocol.Inputs, protocol.Outputs)
 _OF_TIMING = (protocol.DrawSeed, protocol.Taken, protocol.TimedCase, protocol.Answer)
-_OUTSIDE_ONLY = (*_OF_VERIFYING, *_OF_TIMING)
-"""Answers that come only where outputs are judged in another process."""
+_OUTSIDE_ONLY = (*_OF_VERIFYING, *_OF_TIMING)  # answers that come only where outputs are judged in another process
 _ANSWERS: dict[type, tuple[type, ...]] = {
     protocol.FindDevices: (protocol.FoundDevices,),
     protocol.Wait: (),
@@ -26,8 +25,8 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     protocol.VerifyCase: (Verification, outcome.ImpostorResult, *_OF_VERIFYING, protocol.InputsMade, protocol.Ended),
     protocol.TimeCase: (outcome.TimedRound, *_OF_TIMING, protocol.InputsMade, protocol.Ended),
     protocol.HoldCase: (outcome.ImpostorResult, protocol.TooLarge, protocol.HoldsMuch, protocol.Ended),
-    protocol.CompareInputs: (protocol.Judged, protocol.Ended),
-    protocol.JudgeOutputs: (protocol.Judged, protocol.Ended),
+    protocol.Inputs: (protocol.Judged, protocol.Ended),
+    protocol.Outputs: (protocol.Judged, protocol.Ended),
     protocol.TimeAlone: (protocol.Alone, protocol.TooLarge, protocol.Ended),
     protocol.JudgeTimed: (protocol.Request, protocol.Ended),
     protocol.ProfileCase: (outcome.Profile, protocol.InputsMade, protocol.Ended),

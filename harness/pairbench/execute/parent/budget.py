@@ -15,8 +15,7 @@ from pairbench.model.environment import Settings
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 
 _CLOSING_PART = 0.02  # the part of the budget that is kept for the last statistics and files
-_FIRST_PART = 0.5
-"""The part of the time that the first batch may take, by a guess that nothing has put right yet."""
+_FIRST_PART = 0.5  # the part of the time that the first batch may take, by a guess that nothing has put right yet
 _WIDEST_PART = 0.25
 """The part of the imprecise cases that a further round takes, the widest first: not a single case, for a round costs the start of a process."""
 

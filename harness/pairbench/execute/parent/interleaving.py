@@ -147,10 +147,8 @@ class Interleaving:
         self._scratch = scratch
         present = {_identity(case) for case in plans[1].cases}
         wanted = tuple(case for case in plans[0].cases if _identity(case) in present)
-        self.sessions = (
-            DeviceSession(contexts[0], device, replace(plans[0], cases=wanted), observer),
-            DeviceSession(contexts[1], device, plans[1], observer),
-        )
+        earlier = DeviceSession(contexts[0], device, replace(plans[0], cases=wanted), observer)
+        self.sessions = (earlier, DeviceSession(contexts[1], device, plans[1], observer))
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
         before = {_identity(state.planned): state for state in self.sessions[0].states}
         pairs = ((before.get(_identity(state.planned)), state) for state in self.sessions[1].states)

@@ -52,8 +52,7 @@ class _Asked:
     received_ns: float
     answered_ns: float
     now_ns: float
-    since_ns: float | None = None
-    """When it had the answer, by its clock; None until it says so."""
+    since_ns: float | None = None  # when it had the answer, by its clock; None until it says so
 
 
 class OutsideClock:
@@ -146,8 +145,7 @@ class OutsideClock:
 
 
 _SEED_BITS = 60
-_CONTROLLED = 0.1
-"""Chance that the baseline is timed alone in a round after the first one too."""
+_CONTROLLED = 0.1  # chance that the baseline is timed alone in a round after the first one too
 _UNSENT = "its worker did not send its outputs to be judged"
 _SEEDS = {0, 1}
 """Indices of the seeds of inputs. An entry is verified if its outputs for all of them were judged to be right."""
@@ -201,7 +199,7 @@ class _Verifying:
         for answer in self._worker.request(self._job, self._worker.outputs):
             match answer:
                 case protocol.Inputs():
-                    wrong = _why_wrong(_one(self._judge, protocol.CompareInputs(sums=answer.sums)))
+                    wrong = _why_wrong(_one(self._judge, answer))
                     self._worker.reply(wrong is None)
                     if wrong is not None:
                         yield protocol.Ended(entry=None, status=Status.FAILED, reason=wrong)
@@ -224,7 +222,7 @@ class _Verifying:
     def _judge_outputs(self, told: protocol.Outputs) -> bool:
         before = self._verdicts.get(told.index)
         if before is None or _why_wrong(before) is None:  # what was wrong once stays so
-            self._verdicts[told.index] = _one(self._judge, protocol.JudgeOutputs(**vars(told)))
+            self._verdicts[told.index] = _one(self._judge, told)
             self._seeds.setdefault(told.index, set()).add(told.seed)
         return _why_wrong(self._verdicts[told.index]) is None
 
@@ -327,8 +325,7 @@ class _Timing:
 
     def _judge_timed(self, told: protocol.TimedCase, answers: Iterator[Any]) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls are wrong; the judge asks the worker for outputs and further calls."""
-        job = protocol.JudgeTimed(timed=told, first_seed=self._seed)
-        for said in self._judge.request(job):
+        for said in self._judge.request(protocol.JudgeTimed(timed=told, first_seed=self._seed)):
             if not isinstance(said, protocol.Request):
                 yield said
                 continue
@@ -352,7 +349,7 @@ def _to_the_end(process: WorkerProcess) -> Iterator[None]:
         raise
 
 
-def _one(judge: WorkerProcess, job: protocol.CompareInputs | protocol.JudgeOutputs) -> protocol.Judged | protocol.Ended:
+def _one(judge: WorkerProcess, job: protocol.Inputs | protocol.Outputs) -> protocol.Judged | protocol.Ended:
     answer = next(iter([*judge.request(job)]), None)
     return answer or protocol.Ended(entry=None, status=Status.FAILED, reason="the judge gave no verdict on its outputs")
 

@@ -115,12 +115,11 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str], preload: Preload) -> None:
         self._control, self._process = start_server(environment, preload)
-        self._turn = threading.Lock()
         self._used = False
 
     def fork(self, request: ForkRequest) -> Forked | None:
         """Return a forked process; None if the server has ended."""
-        with self._turn, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
             self._used = True
             return Forked(send_request(self._control, request), self._process)
         return None

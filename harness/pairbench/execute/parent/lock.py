@@ -42,33 +42,23 @@ def device_lock(
         for wanted in sorted((device, *device.beside), key=lambda item: item.uuid or ""):
             needed = "" if wanted.selector == device.selector else f", which {device.selector} needs too,"
             name = f"{wanted.selector} ({wanted.name}){needed}"
-            stack.enter_context(_lock(wanted, name, waiting, interrupted, shared))
+            descriptor = _open(f"{_word(wanted.uuid or 'cpu')}.lock")
+            stack.callback(os.close, descriptor)
+            told, tries = False, 0
+            while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+                if interrupted():
+                    raise InterruptedRunError
+                tries += 1
+                # Who has just taken it has yet to write who that is.
+                if not told and ((holder := _holder(descriptor)) or tries > 1):
+                    waiting(f"{name} is held by {holder or 'another process'}; waiting for it{_ADVICE}")
+                    told = True
+                time.sleep(_POLL_S)
+            # Only a word for those who wait: another user's file may be read-only, or the disk full.
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         yield
-
-
-@contextlib.contextmanager
-def _lock(
-    device: Device, name: str, waiting: Callable[[str], None], interrupted: Callable[[], bool], shared: bool
-) -> Iterator[None]:
-    descriptor = _open(f"{_word(device.uuid or 'cpu')}.lock")
-    try:
-        told, tries = False, 0
-        while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-            if interrupted():
-                raise InterruptedRunError
-            tries += 1
-            # Who has just taken it has yet to write who that is.
-            if not told and ((holder := _holder(descriptor)) or tries > 1):
-                waiting(f"{name} is held by {holder or 'another process'}; waiting for it{_ADVICE}")
-                told = True
-            time.sleep(_POLL_S)
-        # Only a word for those who wait: another user's file may be read-only, or the disk full.
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _holder(descriptor: int) -> str | None:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +188,7 @@ class WorkerContext(Value):
     memory_bytes: int
     stand_in: protocol.StandIn | None = None
     launchers: Launchers = field(default_factory=Launchers)
-    bytecode: Path | None = None
-    """Folder for the bytecode of a torch that came without; None for one in the cache."""
+    bytecode: Path | None = None  # folder for the bytecode of a torch that came without; None for one in the cache
 
 
 def available_memory(fraction: float) -> int:
@@ -321,8 +320,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         return self._process.ended()
 
 
-ANY = Device(selector="any", kind="any", name="any")
-"""Stands in for the device of a worker that finds the devices."""
+ANY = Device(selector="any", kind="any", name="any")  # stands in for the device of a worker that finds the devices
 
 
 def prepare(context: WorkerContext, preload: Preload) -> None:
@@ -375,39 +373,31 @@ def _resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@dataclass(eq=False)
 class Workers(AbstractContextManager["Workers"]):
-    """Holds one worker process, and starts a new process whenever the last one has ended."""
+    """Holds one worker process, none at first, and starts a new process whenever the last one has ended; see `WorkerProcess`."""
 
+    context: WorkerContext
+    device: Device
+    _: KW_ONLY
+    interpret: bool = False
+    timed: bool = False
     judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
-
-    def __init__(
-        self,
-        context: WorkerContext,
-        device: Device,
-        *,
-        interpret: bool = False,
-        timed: bool = False,
-        judge: "Workers | None" = None,
-        owns_judge: bool = False,
-    ) -> None:
-        """Start nothing yet; see `WorkerProcess`. With `owns_judge` the judge ends together with the worker."""
-        self.judge = judge
-        self._owned = judge if owns_judge else None
-        self._start = functools.partial(WorkerProcess, context, device, interpret=interpret, timed=timed)
-        self._worker: WorkerProcess | None = None
+    owns_judge: bool = False  # whether the judge ends together with the worker
+    _worker: WorkerProcess | None = field(default=None, init=False)
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        for ending in (self._worker, self._owned):
+        for ending in (self._worker, self.judge if self.owns_judge else None):
             if ending is not None:
                 ending.close()
 
     def get(self) -> WorkerProcess:
         """Return a worker that is alive."""
         if self._worker is None or not self._worker.alive:
-            self._worker = self._start()
+            self._worker = WorkerProcess(self.context, self.device, interpret=self.interpret, timed=self.timed)
         return self._worker
 
     def wait(self) -> None:

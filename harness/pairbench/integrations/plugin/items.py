@@ -335,9 +335,8 @@ class Bench:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        if not self.times:
-            return self._asked().put_in(probe_environment(self.context, self._device))
-        return self._asked().put_in(probe_device(self.context, self._device, self._watch))
+        where = self.context, self._device
+        return self._asked().put_in(probe_device(*where, self._watch) if self.times else probe_environment(*where))
 
     @functools.cached_property
     def _watch(self) -> HostWatch:
