@@ -20,6 +20,13 @@ from pairbench.model.outcome import Correctness, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 
+HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
+"""Begins the reason of an entry that could not be verified for want of memory."""
+JUDGED_OUTSIDE = "<judged outside>"
+"""What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
+SIZE = 4096
+NOBODY = -1  # the case's own code is running: inputs, baseline outputs, oracle
+
 
 class StandIn(Value):
     """A checkout whose code a worker must leave alone, and the copy of another commit that it uses instead."""
@@ -209,12 +216,6 @@ class ParentLine(Protocol):
         """Send a message that has no answer, or one that `answered` waits for."""
 
 
-HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
-"""Begins the reason of an entry that could not be verified for want of memory."""
-JUDGED_OUTSIDE = "<judged outside>"
-"""What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
-
-
 class Judged(Value):
     """The judge's verdict on an entry so far: the worst of all its outputs that were judged."""
 
@@ -358,10 +359,6 @@ class Broken(Value):
 
 class Done(Value):
     """The job is finished."""
-
-
-SIZE = 4096
-NOBODY = -1  # the case's own code is running: inputs, baseline outputs, oracle
 
 
 class Heartbeat:

@@ -28,6 +28,19 @@ from pairbench.workflow.setup import configure
 
 Cases = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 """Cases as `Operator(cases=)` takes them: a list of points, or one for each tier."""
+Target = str | os.PathLike[str] | Operator
+"""A SELECT argument as on the command line, a suite file, or an operator."""
+Targets = Target | Iterable[Target] | None
+"""What to take, one or several; None for what the command line takes without a SELECT argument."""
+Arguments = Any
+"""A tensor, a list of arguments, a dict of them by name, or a function `inputs(make, ...)`."""
+_VALUES = "values.pt"
+_SUITE = '''
+
+def {inputs}(make, **axes):
+    """Return copies of the arguments that were given, as they lie in memory: the same in every call."""
+    return {torch}.load({path}.Path(__file__).with_name({file!r}), map_location=make.device, weights_only=True)
+'''
 
 
 def add_operator(source: SourceText, operator: Operator) -> None:
@@ -60,12 +73,6 @@ def _variant(source: SourceText, variant: Variant, what: str) -> str:
     others = [(name, value) for name, value in vars(variant).items() if value and name != "function"]
     given = "".join(f", {name}={source.expression(value, f'{name}= of {what}')}" for name, value in others)
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function
-
-
-Target = str | os.PathLike[str] | Operator
-"""A SELECT argument as on the command line, a suite file, or an operator."""
-Targets = Target | Iterable[Target] | None
-"""What to take, one or several; None for what the command line takes without a SELECT argument."""
 
 
 class Opened(Value):
@@ -142,17 +149,6 @@ def file_of(operator: Operator) -> Path | None:
         if any(one is operator for one in list(vars(module).values())):
             files.append((name != getattr(operator.inputs, "__module__", None), file))
     return next((Path(file) for _, file in sorted(files) if file.endswith(".py")), None)
-
-
-Arguments = Any
-"""A tensor, a list of arguments, a dict of them by name, or a function `inputs(make, ...)`."""
-_VALUES = "values.pt"
-_SUITE = '''
-
-def {inputs}(make, **axes):
-    """Return copies of the arguments that were given, as they lie in memory: the same in every call."""
-    return {torch}.load({path}.Path(__file__).with_name({file!r}), map_location=make.device, weights_only=True)
-'''
 
 
 @contextlib.contextmanager

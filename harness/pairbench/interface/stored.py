@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pairbench.model.comparison import Comparison
     from pairbench.stats import Interval
 
+_RUN = ("run_id", "started_at", "commit", "branch", "status")  # columns of `SeriesTrend.frame`
+Store = str | Path | None
+"""A folder or URL; None for that of `[tool.pairbench]`, else `results`."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verdicts(Shown):
@@ -70,9 +74,6 @@ def _with_ends(name: str, interval: "Interval | None") -> dict[str, float | None
     return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
-_RUN = ("run_id", "started_at", "commit", "branch", "status")
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SeriesTrend(Shown):
     """The history of one series, with the runs at which it moved."""
@@ -101,10 +102,6 @@ class SeriesTrend(Shown):
         from pairbench.report.trend import render_trend
 
         return "\n".join([render_trend(self.trend, "table").rstrip(), *self.notes])
-
-
-Store = str | Path | None
-"""A folder or URL; None for that of `[tool.pairbench]`, else `results`."""
 
 
 def read(store: Store = None, *, run: str | None = None, columns: Iterable[str] | None = None) -> "pd.DataFrame":

@@ -37,6 +37,10 @@ _LIBRARIES = sys.stdlib_module_names | {"numpy", "pairbench", "torch", "triton"}
 
 STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
 """The fields of `ast` in which a statement holds further ones."""
+_NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))  # folders of code that is no suite's
+_MOVED = "moved.toml"
+PROBLEM = "problem of"
+"""How the source of an operator begins whose file is a problem of another corpus."""
 
 
 def load_module(path: Path) -> ModuleType:
@@ -132,9 +136,6 @@ class _Current(importlib.abc.MetaPathFinder):
         if path is not None or name in _LIBRARIES or not _asked_by_own_code():
             return None
         return PathFinder.find_spec(name, [self.folder, *sys.path], target)
-
-
-_NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))
 
 
 def _asked_by_own_code() -> bool:
@@ -236,11 +237,6 @@ def _made_in(file: Path) -> set[str]:
     if file.name == "__init__.py":
         return names | {name.get_name() for name in table.get_symbols()} | {one.stem for one in file.parent.iterdir()}
     return names
-
-
-_MOVED = "moved.toml"
-PROBLEM = "problem of"
-"""How the source of an operator begins whose file is a problem of another corpus."""
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -23,6 +23,9 @@ _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
 
 SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", ".s", ".ll", ".mlir", ".hip", ".cl"))
 """Endings of files that a suite may compile by itself: no hash covers them."""
+_LARGEST, _LONGEST = 4 * 2**20, 600
+"""Most bytes of a file, of which the largest suites have some 20,000, and most characters of a summary."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class ReachedFiles(NamedTuple):
@@ -135,12 +138,6 @@ def _places(package: str, repository: Path) -> tuple[Path, ...]:
     places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
     inside = {place for place in (Path(one).resolve() for one in places) if place.is_relative_to(repository)}
     return tuple(sorted(one for one in inside if not _NOT_FOLLOWED & {*one.relative_to(repository).parts}))
-
-
-_LARGEST, _LONGEST = 4 * 2**20, 600
-"""Most bytes of a file, of which the largest suites have some 20,000, and most characters of a summary."""
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def about(path: Path, shown: str) -> "dict[str, About]":

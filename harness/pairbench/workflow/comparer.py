@@ -47,6 +47,9 @@ _COLUMNS = (
     *(*COLUMNS, "tier", "status", "timer", "device_uuid"),
     *("definition_hash", "environment_hash", "implementation_hash"),
 )
+_ROW = attrgetter("run_id", "device_uuid", *COLUMNS)
+_NEAR = dt.timedelta(hours=1)  # the most between a run's id and its start, for one clock gives both at the same moment
+_NAMED_SUSPECTS = 5
 
 
 class ReferenceRuns(Value):
@@ -332,10 +335,6 @@ def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-_ROW = attrgetter("run_id", "device_uuid", *COLUMNS)
-_NEAR = dt.timedelta(hours=1)  # the most between a run's id and its start, for one clock gives both at the same moment
-
-
 def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """Return the first of equal rows, and a sentence for each run that has duplicates."""
     kept: dict[tuple[Any, ...], Record] = {}
@@ -373,9 +372,6 @@ def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tu
         if begun and head.started and head.started > begun and head.run_id < first
     ]
     return tuple(dict.fromkeys(sentences))
-
-
-_NAMED_SUSPECTS = 5
 
 
 class Confirmed(Value):

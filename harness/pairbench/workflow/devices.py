@@ -32,6 +32,7 @@ from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context
 
 # The columns of `Verified.rows` that a table has room for.
 SHOWN = ("device", "case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(kw_only=True)
@@ -242,9 +243,6 @@ def _known(environment: Environment) -> list[Finding]:
     memory = f"{available_memory(1.0) / 2**30:.1f} GiB free"
     known = {"Device": environment.device.name, "Versions": versions, "Ceilings": ceilings, "Host memory": memory}
     return [Finding(name=name, state="ok", detail=detail) for name, detail in known.items()]
-
-
-_Answer = TypeVar("_Answer")
 
 
 class OpenCase(Value):

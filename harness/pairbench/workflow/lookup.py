@@ -41,6 +41,20 @@ NEEDED = (  # the columns of a trend; fewer are faster to read
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
     *RESULT_COLUMNS,
 )
+RUNS = 30  # earlier runs in which a series is looked for moves that make its noise floor
+_LEVELS = ("status", "device_kind", "device_p50_ns", "device_p95_ns", "call_p50_ns", "call_p95_ns")
+_SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer", "device_timer")
+_COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
+AUTO = "auto"
+# The number of runs in a reference, such as a branch or another store: more average out more noise, and reach further back.
+WINDOW = 5
+WORDS = (
+    "auto, latest, latest~N, previous, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
+    "2026-11-01..2026-11-07, a parquet file, or another store"
+)
+_AHEAD = dt.timedelta(hours=1)  # The largest lead of a clock before a run counts as one from the future
+_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
+_ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 
 
 def read_trend(store: Store, text: str, *, timer: str | None, last: int | None, wanted: Wanted) -> Reading[Trend]:
@@ -172,13 +186,6 @@ def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]
     return Reading(taken, tuple(dict.fromkeys([*problems, *more])))
 
 
-RUNS = 30
-
-_LEVELS = ("status", "device_kind", "device_p50_ns", "device_p95_ns", "call_p50_ns", "call_p95_ns")
-_SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer", "device_timer")
-_COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
-
-
 def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collection[Series]) -> dict[Series, Floor]:
     before = min((head.run_id for head in current), default="")
     devices = frozenset(device for head in current for device in head.devices)
@@ -263,19 +270,6 @@ def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
             )
             widest_floors[series] = replace(wider, host=host, host_relative=relative)
     return widest_floors
-
-
-AUTO = "auto"
-# The number of runs in a reference, such as a branch or another store: more average out more noise, and reach further back.
-WINDOW = 5
-WORDS = (
-    "auto, latest, latest~N, previous, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
-    "2026-11-01..2026-11-07, a parquet file, or another store"
-)
-
-_AHEAD = dt.timedelta(hours=1)  # The largest lead of a clock before a run counts as one from the future
-_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
-_ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 
 
 class Picked(Value):

@@ -39,6 +39,21 @@ from pairbench.workflow.progress import PublishedProgress
 from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
 
 _Case = tuple[str, str]
+_KEY = ("implementation", "mode", "definition_hash", "implementation_hash")
+COLUMNS = ("run_id", "suite", "case", *_KEY, "status", "reason", "timer", "n_rounds", "launch_status")
+_NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
+_STOPS = {
+    None: "without a reason",
+    PRECISE: "precise enough",
+    TIME_CAP: "out of the case's time",
+    SAMPLE_CAP: "at the most samples",
+}
+# What is left after a quarter of a second is between processes: on an H100 device P50 of two runs differs by 0.10 % instead of 0.11
+# with twice the time (median of 219 series), P95 by 0.11 % instead of 0.12.
+_ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
+# A CPU's rounds differ by more (1.6 % on a Xeon with two cores, 465 series) than what is uncertain within one (0.24 %), so more samples
+# of each say nothing: P50 of two runs differs by 1.2 % instead of 1.1 with twice the time, P95 by 2.8 % instead of 2.4.
+_ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
 
 
 @dataclass(kw_only=True)
@@ -161,10 +176,6 @@ def settle(spool: Spool, notify: Callable[[str], None]) -> Kept | None:
     return None
 
 
-_KEY = ("implementation", "mode", "definition_hash", "implementation_hash")
-COLUMNS = ("run_id", "suite", "case", *_KEY, "status", "reason", "timer", "n_rounds", "launch_status")
-
-
 def _keys(planned: PlannedCase) -> list[tuple[Any, ...]]:
     """Return the values of `_KEY` of everything in a case that is tried."""
     operator = planned.operator
@@ -191,9 +202,6 @@ def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
         return bool(profiled and row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
     # These repeat: the code decides them, and neither load nor luck.
     return row["status"] in (Status.MISMATCHED, Status.SKIPPED) and row["reason"] not in _NOT_TRIED
-
-
-_NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
 
 
 def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
@@ -290,14 +298,6 @@ class DoneRun:
         lines += [f"What ended the measuring: {stops}"] if stops else []
         lines += [f"{remark[0].upper()}{remark[1:]}" for remark in self.remarks]
         return lines + (self.kept.lines() if self.kept else [])
-
-
-_STOPS = {
-    None: "without a reason",
-    PRECISE: "precise enough",
-    TIME_CAP: "out of the case's time",
-    SAMPLE_CAP: "at the most samples",
-}
 
 
 def record_run(
@@ -410,14 +410,6 @@ def context_for(context: WorkerContext, config: Config, device: Device) -> Worke
     usual = _ON_A_GPU if device.kind == "cuda" else _ON_A_CPU
     chosen = {name: value for name, value in usual.items() if name not in config.given}
     return replace(context, settings=replace(context.settings, **chosen))
-
-
-# What is left after a quarter of a second is between processes: on an H100 device P50 of two runs differs by 0.10 % instead of 0.11
-# with twice the time (median of 219 series), P95 by 0.11 % instead of 0.12.
-_ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
-# A CPU's rounds differ by more (1.6 % on a Xeon with two cores, 465 series) than what is uncertain within one (0.24 %), so more samples
-# of each say nothing: P50 of two runs differs by 1.2 % instead of 1.1 with twice the time, P95 by 2.8 % instead of 2.4.
-_ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
 
 
 def without_existing(

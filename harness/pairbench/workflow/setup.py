@@ -24,6 +24,7 @@ from pairbench.suite.reached import names_compiler
 from pairbench.workflow.requested import Narrowed, Requested
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FORMATS = ("table", "markdown", "json")
 
 
 class _Asked(SystemExit):
@@ -130,8 +131,6 @@ if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
     from pairbench.model.plan import OperatorDescription
     from pairbench.store.location import StoreLocation
     from pairbench.workflow.progress import PlainProgress
-
-FORMATS = ("table", "markdown", "json")
 
 
 def configure(output: str = "table", **options: Any) -> Config:

@@ -27,6 +27,9 @@ from pairbench.model.outcome import Agreement, OutputsCompared, Status
 from pairbench.model.plan import Entry, Plan, PlannedCase
 
 _INPUTS = "the inputs of the two sides differ, so what `inputs` makes depends on more than its definition and the seed"
+_SETTLE_S = 0.006
+"""Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
+NOT_BOTH = "not timed: the other side did not get that far, so there is nothing to compare with"
 
 
 class LostError(Exception):
@@ -94,12 +97,6 @@ def _element_by_element(
         return compared
     finally:
         file.unlink(missing_ok=True)
-
-
-_SETTLE_S = 0.006
-"""Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
-
-NOT_BOTH = "not timed: the other side did not get that far, so there is nothing to compare with"
 
 
 @dataclass(kw_only=True)

@@ -26,6 +26,11 @@ _PART, _BEYOND_NS = 0.01, 1e6
 _EXPLAINED, _BEYOND_TURN_NS = 0.5, 1e6
 """Part of the latency that an entry reports, and ns, by which its turns may be longer than its calls and the other entries' overhead."""
 _FEWEST_TURNS = 5
+_SEED_BITS = 60
+_CONTROLLED = 0.1  # chance that the baseline is timed alone in a round after the first one too
+_UNSENT = "its worker did not send its outputs to be judged"
+_SEEDS = {0, 1}
+"""Indices of the seeds of inputs. An entry is verified if its outputs for all of them were judged to be right."""
 
 
 class CulpritUnknownError(Exception):
@@ -144,13 +149,6 @@ class OutsideClock:
         return tuple(value for taken in self._taken for value in getattr(taken, name)[place::count])
 
 
-_SEED_BITS = 60
-_CONTROLLED = 0.1  # chance that the baseline is timed alone in a round after the first one too
-_UNSENT = "its worker did not send its outputs to be judged"
-_SEEDS = {0, 1}
-"""Indices of the seeds of inputs. An entry is verified if its outputs for all of them were judged to be right."""
-
-
 def judged_results(worker: WorkerProcess, judge: Workers, job: protocol.CaseJob) -> Iterator[Any]:
     """Yield what a job gives, judged outside where the job says so; after a WorkerEndedError neither worker nor judge can go on with the job."""
     match job:
@@ -199,25 +197,22 @@ class _Verifying:
         for answer in self._worker.request(self._job, self._worker.outputs):
             match answer:
                 case protocol.Inputs():
-                    wrong = _why_wrong(_one(self._judge, answer))
-                    self._worker.reply(wrong is None)
-                    if wrong is not None:
-                        yield protocol.Ended(entry=None, status=Status.FAILED, reason=wrong)
+                    differ = _why_wrong(_one(self._judge, answer))
+                    self._worker.reply(differ is None)
+                    if differ is not None:
+                        yield protocol.Ended(entry=None, status=Status.FAILED, reason=differ)
                 case protocol.Outputs():
                     self._worker.reply(self._judge_outputs(answer))
                 case Verification():
                     yield self._verified(answer)
                 case ImpostorResult():
                     yield self._tried(answer)
-                case protocol.Ended():
-                    yield dataclasses.replace(answer, reason=self._with_verdict(answer.reason))
+                case protocol.Ended():  # of a variant that was skipped, whose worker does not know the verdict on the baseline
+                    wrong = (why for one in self._verdicts.values() if (why := _why_wrong(one)) is not None)
+                    reason = answer.reason.replace(protocol.JUDGED_OUTSIDE, next(wrong, _UNSENT))
+                    yield dataclasses.replace(answer, reason=reason)
                 case _:
                     yield answer
-
-    def _with_verdict(self, reason: str) -> str:
-        """Return why a variant was skipped, with the verdict on the baseline where the worker did not know it."""
-        wrong = (why for one in self._verdicts.values() if (why := _why_wrong(one)) is not None)
-        return reason.replace(protocol.JUDGED_OUTSIDE, next(wrong, _UNSENT))
 
     def _judge_outputs(self, told: protocol.Outputs) -> bool:
         before = self._verdicts.get(told.index)

@@ -38,6 +38,7 @@ _WORKER = (
     "runpy.run_module('pairbench.execute.worker', run_name='__main__', alter_sys=True)"
 )
 """Begins a worker in a fresh interpreter: once torch has started threads, its process cannot leave the network."""
+VARIABLE = "PAIRBENCH_WORKERS"
 
 
 def start_python(
@@ -179,9 +180,6 @@ class ForkServers(AbstractContextManager["ForkServers"]):
 def _early(environment: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, str]]]:
     """Return what two workers of one server have in common: the folder, and the variables that are read as torch is imported."""
     return str(Path.cwd()), frozenset(item for item in environment.items() if item[0] not in _LATE)
-
-
-VARIABLE = "PAIRBENCH_WORKERS"
 
 
 class FreshInterpreter:

@@ -26,6 +26,8 @@ _POLL_S = 0.2
 _HOLDER = re.compile(r"process (?P<pid>\d{1,10})")
 _ADVICE = " (Ctrl-C gives up, --device takes another one; list, doctor, show and compare wait for none)"
 _LETTERS = 120
+_PROC = Path("/proc")
+SHORTEST_S = 0.1  # ticks are 10 ms; over a shorter time they say nothing
 
 
 @contextlib.contextmanager
@@ -155,10 +157,6 @@ def _try_lock(descriptor: int, kind: int) -> bool:
         why = f"is on a file system that knows none ({error.strerror}); set {VARIABLE} to a folder on this host"
         raise UsageError(f"the folder of the locks of devices {why}") from error
     return True
-
-
-_PROC = Path("/proc")
-SHORTEST_S = 0.1  # ticks are 10 ms; over a shorter time they say nothing
 
 
 class Usage(Value):

@@ -42,6 +42,18 @@ _PIECE = 1 << 20
 
 Watch = Callable[[], bool]
 """Looks after the process at the other end, some twenty times a second, and returns whether it has ended; it may raise."""
+KILLED = "its process was killed (SIGKILL)"
+"""Begins the reason of a worker's end by the signal that no process can handle."""
+_FATAL = "fatal: "  # begins the line in which code that has to end a worker says why
+_TAIL, _MOST = 1 << 20, 64 << 20
+"""Bytes that are looked at when a worker ends, and that may be on disk before the log begins anew."""
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
+INTERPRET = "TRITON_INTERPRET"
+_ROOT = Path(__file__).resolve().parents[3]
+_GRACE_S = 5.0
+"""A worker that notices the end of its time by itself gets this long to say so; one that has hung up, to end."""
+_POLL_S = 0.02
+ANY = Device(selector="any", kind="any", name="any")  # stands in for the device of a worker that finds the devices
 
 
 class Line:
@@ -102,14 +114,6 @@ class Line:
         self._socket.close()
 
 
-KILLED = "its process was killed (SIGKILL)"
-"""Begins the reason of a worker's end by the signal that no process can handle."""
-_FATAL = "fatal: "  # begins the line in which code that has to end a worker says why
-_TAIL, _MOST = 1 << 20, 64 << 20
-"""Bytes that are looked at when a worker ends, and that may be on disk before the log begins anew."""
-_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
-
-
 class WorkerLog:
     """The standard output and standard error of one worker."""
 
@@ -164,13 +168,6 @@ def last_lines(descriptor: int) -> list[str]:
     end = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, _TAIL, max(0, end - _TAIL))
     return [line.strip() for line in tail.decode(errors="replace").splitlines()]
-
-
-INTERPRET = "TRITON_INTERPRET"
-_ROOT = Path(__file__).resolve().parents[3]
-_GRACE_S = 5.0
-"""A worker that notices the end of its time by itself gets this long to say so; one that has hung up, to end."""
-_POLL_S = 0.02
 
 
 @dataclass
@@ -318,9 +315,6 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._context.memory_bytes / 2**30:.1f}; ended"
             raise WorkerEndedError(protocol.NOBODY, Status.OOM, reason)
         return self._process.ended()
-
-
-ANY = Device(selector="any", kind="any", name="any")  # stands in for the device of a worker that finds the devices
 
 
 def prepare(context: WorkerContext, preload: Preload) -> None:

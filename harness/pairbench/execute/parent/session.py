@@ -40,6 +40,11 @@ _SLOW = "still running after"  # what is said of a worker that ran over its time
 
 Take = Callable[[], CaseState | None]  # gives the next case, or None when there is no more
 Done = Callable[[CaseState, float], None]
+_AHEAD = 8  # most processes that are started at once: each holds some 200 MB
+Party = tuple[Workers, ...]  # the workers of one round: one, or one for each of two commits
+_LONG_S = 1.0  # seconds from which on making an operator's inputs is remarked on
+_JUDGING = 0.025
+"""Part of a run that judging timed calls may take before it is done less often in later rounds: it is to be 3 % of the whole at most."""
 
 
 def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
@@ -61,11 +66,6 @@ def _unprofiled(state: CaseState) -> bool:
     """Return whether profiling failed for lack of memory or time; a driver that forbids profiling does not count."""
     whys = [found.launches.reason or "" for found in state.profiles.values() if found.launches.status == "unavailable"]
     return any(_SCARCE.search(why) or _SLOW in why for why in whys)
-
-
-_AHEAD = 8  # most processes that are started at once: each holds some 200 MB
-
-Party = tuple[Workers, ...]  # the workers of one round: one, or one for each of two commits
 
 
 class RoundWorkers(AbstractContextManager["RoundWorkers"]):
@@ -109,11 +109,6 @@ class RoundWorkers(AbstractContextManager["RoundWorkers"]):
             yield party
         finally:
             close_all(party)
-
-
-_LONG_S = 1.0  # seconds from which on making an operator's inputs is remarked on
-_JUDGING = 0.025
-"""Part of a run that judging timed calls may take before it is done less often in later rounds: it is to be 3 % of the whole at most."""
 
 
 @dataclass(kw_only=True)
