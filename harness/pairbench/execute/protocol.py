@@ -103,8 +103,7 @@ class TimeCase(CaseJob):
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
     thorough: bool = False
     """Whether a later round is judged like the first one, because entries ended in the round before: more calls of the others fit now."""
-    earlier_ns: tuple[float, ...] = ()
-    """Quickest call of each entry in earlier rounds, in ns; empty in the first round."""
+    earlier_ns: tuple[float, ...] = ()  # quickest call of each entry in earlier rounds, in ns; empty in the first round
 
 
 class ProfileCase(CaseJob):
@@ -236,10 +235,8 @@ class Taken(Value):
     at_ns: tuple[int, ...]
     turn_ns: tuple[int, ...]
     """Time of each turn without what the worker looks at when it is over: threads that are given time to end, inputs that are compared."""
-    now_ns: int
-    """The worker's clock at the end of the last of these blocks, as `at_ns`."""
-    since_ns: int
-    """The worker's clock when it had the answer to the last of these messages that asks for one."""
+    now_ns: int  # the worker's clock at the end of the last of these blocks, as `at_ns`
+    since_ns: int  # the worker's clock when it had the answer to the last of these messages that asks for one
     asks: bool
     """Whether the worker waits for an answer, so that the parent can tell how much time has passed before and after."""
     host_ns: tuple[float, ...] = ()
@@ -256,8 +253,7 @@ class TimedEntry(Value):
     fresh_ns: tuple[float, ...]
     lead_in: int
     warm_up_ns: float
-    kept: tuple[int, ...]
-    """Number of the set of values, for each output that was kept."""
+    kept: tuple[int, ...]  # number of the set of values, for each output that was kept
     began_on_new: bool
     """Whether the inputs of the first sample had values that no call had seen before, and a copy of its output was kept."""
     captures: int = 0  # whose replays were timed
@@ -308,8 +304,7 @@ class DescribedSuite(Value):
 
 
 class Opened(Value):
-    lead_in: tuple[int, ...]
-    """Untimed calls that this worker would make before each sample, for each entry in order."""
+    lead_in: tuple[int, ...]  # untimed calls that this worker would make before each sample, for each entry in order
 
 
 class TakenBlock(Value):
@@ -317,10 +312,8 @@ class TakenBlock(Value):
 
     call_ns: tuple[float, ...]
     device_ns: tuple[float | None, ...]
-    throttled: int
-    """Number of newest blocks, this one included, in which the GPU is now known to have throttled."""
-    rested_s: float
-    """Seconds that the GPU has rested in the open case so far, because it had throttled."""
+    throttled: int  # number of newest blocks, this one included, in which the GPU is now known to have throttled
+    rested_s: float  # seconds that the GPU has rested in the open case so far, because it had throttled
 
 
 class Fingerprint(Value):

@@ -33,8 +33,8 @@ class Process:
     closed: bool = False
 
     @property
-    def received_at(self) -> float:
-        return time.monotonic()
+    def line(self) -> SimpleNamespace:
+        return SimpleNamespace(received_at=time.monotonic())
 
     def request(self, job: Any, outputs: int | None = None) -> Iterator[Any]:
         yield from self.script(job)

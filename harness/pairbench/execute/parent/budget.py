@@ -46,11 +46,6 @@ class Budget:
         # A round makes the inputs and calls everything for the first time, as verifying does.
         return (self.settings.rounds * (verify_s + self.settings.case_seconds) + verify_s) * self._correction()
 
-    def learn(self, batch: list[float], spent_s: float) -> None:
-        """Correct further guesses: the cases of a batch took `batch` seconds each to verify, and all together `spent_s` after that."""
-        self.guessed_s += sum(map(self.rest_s, batch)) / self._correction()
-        self.spent_s += spent_s
-
     def _correction(self) -> float:
         return min(10.0, max(0.1, self.spent_s / self.guessed_s)) if self.guessed_s else 1.0
 
@@ -80,7 +75,9 @@ class Budget:
         session.profile(batch.keys(), final=False)
         if batch:
             self.start_s = ahead.waited_s
-            self.learn(list(batch.values()), self.clock() - began - ahead.waited_s)
+            # This puts further guesses right.
+            self.guessed_s += sum(map(self.rest_s, batch.values())) / self._correction()
+            self.spent_s += self.clock() - began - ahead.waited_s
         return True
 
     def _verified(self, session: DeviceSession, waiting: deque[CaseState], until: float) -> dict[CaseState, float]:

@@ -261,7 +261,7 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
     before = state.known()
     try:
         for result in _results(workers, job):
-            state.take(result, job, worker.log_line)
+            state.take(result, job, worker.log.line)
             last = isinstance(result, protocol.Ended) and result.entry is None
             if enough and enough(state) and not last:
                 worker.close()  # it is still at work on the next

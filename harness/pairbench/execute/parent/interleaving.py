@@ -43,7 +43,7 @@ def ask(workers: Workers, state: CaseState, opened: protocol.CaseJob, job: proto
     try:
         for result in worker.request(job or opened):
             if isinstance(result, protocol.Ended):
-                state.take(result, opened, worker.log_line)
+                state.take(result, opened, worker.log.line)
             else:
                 results.append(result)
     except WorkerEndedError as error:
@@ -125,44 +125,40 @@ class SharedCase:
         return tuple(entry for entry in self.both() if entry not in differing)
 
 
+@dataclass(eq=False)
 class Interleaving:
-    """A comparison of two commits on one device, under its lock."""
+    """A comparison of two commits on one device, under its lock. Of the reference, whose plan is the first, cases that the other plan lacks are left alone."""
 
-    def __init__(
-        self,
-        contexts: tuple[WorkerContext, WorkerContext],
-        device: Device,
-        plans: tuple[Plan, Plan],
-        observer: Observer,
-        scratch: Path,
-    ) -> None:
-        """Pair the cases of two plans, the reference's first; the reference's other cases are left alone, and outputs pass through `scratch`."""
-        self._sites = contexts
-        self._device = device
-        self._settings = contexts[1].settings
-        self._observer = observer
-        self._scratch = scratch
-        present = {_identity(case) for case in plans[1].cases}
-        wanted = tuple(case for case in plans[0].cases if _identity(case) in present)
-        earlier = DeviceSession(contexts[0], device, replace(plans[0], cases=wanted), observer)
-        self.sessions = (earlier, DeviceSession(contexts[1], device, plans[1], observer))
+    contexts: tuple[WorkerContext, WorkerContext]
+    device: Device
+    plans: tuple[Plan, Plan]
+    observer: Observer
+    scratch: Path  # folder through which outputs pass
+
+    def __post_init__(self) -> None:
+        (reference, current), (before, now) = self.plans, self.contexts
+        self._settings = now.settings
+        present = {_identity(case) for case in current.cases}
+        wanted = tuple(case for case in reference.cases if _identity(case) in present)
+        earlier = DeviceSession(before, self.device, replace(reference, cases=wanted), self.observer)
+        self.sessions = (earlier, DeviceSession(now, self.device, current, self.observer))
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
-        before = {_identity(state.planned): state for state in self.sessions[0].states}
-        pairs = ((before.get(_identity(state.planned)), state) for state in self.sessions[1].states)
+        theirs_of = {_identity(state.planned): state for state in self.sessions[0].states}
+        pairs = ((theirs_of.get(_identity(state.planned)), state) for state in self.sessions[1].states)
         self.twins = [SharedCase(states=(theirs, state)) for theirs, state in pairs if theirs is not None]
 
     def prepare(self) -> None:
         """Verify both sides, and compare their outputs with each other."""
         for session in self.sessions:
             session.verify()
-        interpret = self._device.kind == "cpu"
+        interpret = self.device.kind == "cpu"
         with contextlib.ExitStack() as stack:
-            sides = [stack.enter_context(Workers(site, self._device, interpret=interpret)) for site in self._sites]
+            sides = [stack.enter_context(Workers(site, self.device, interpret=interpret)) for site in self.contexts]
             for twin in self.twins:
-                self._observer.step(self._device, "outputs", twin.key)
+                self.observer.step(self.device, "outputs", twin.key)
                 cases = [state.planned for state in twin.states]
-                twin.outputs = compare_outputs(sides, cases, twin.both(), self._scratch / "outputs.pt")
-                self._observer.stepped(self._device)
+                twin.outputs = compare_outputs(sides, cases, twin.both(), self.scratch / "outputs.pt")
+                self.observer.stepped(self.device)
         for session in self.sessions:
             session.timed()
         for twin in self.twins:
@@ -176,7 +172,7 @@ class Interleaving:
 
     def ahead(self, rounds: int) -> RoundWorkers:
         """Return two workers for each round of timing, which now begin to load torch."""
-        return RoundWorkers(lambda: tuple(Workers(site, self._device, timed=True) for site in self._sites), rounds)
+        return RoundWorkers(lambda: tuple(Workers(site, self.device, timed=True) for site in self.contexts), rounds)
 
     def time(self, rounds: int, twins: list[SharedCase], ahead: RoundWorkers, first: int = 0) -> None:
         """Time cases in rounds, from number `first` on, each in two fresh workers."""
@@ -186,9 +182,9 @@ class Interleaving:
             with ahead.round() as sides:
                 meter = LoadMeter()
                 for twin in order:
-                    self._observer.step(self._device, f"round {index + 1}/{first + rounds}", twin.key)
+                    self.observer.step(self.device, f"round {index + 1}/{first + rounds}", twin.key)
                     self._time_twin(twin, sides, index)
-                    self._observer.stepped(self._device)
+                    self.observer.stepped(self.device)
                 self.foreign_cores.append(meter.foreign_cores())
 
     def _time_twin(self, twin: SharedCase, sides: tuple[Workers, ...], index: int) -> None:
@@ -233,7 +229,7 @@ class Interleaving:
                     taken[place].append(answer)
                     if answer.throttled:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
-                if self._device.kind == "cpu":
+                if self.device.kind == "cpu":
                     time.sleep(_SETTLE_S)
             rested_s = sum(blocks[-1].rested_s for blocks in taken)
             reason = checks.reason(throttled, time.monotonic() - began - rested_s, pairs)

@@ -277,7 +277,7 @@ class _Timing:
         for answer in answers:
             match answer:
                 case protocol.Taken():
-                    self._clock.take(answer, self._worker.received_at)
+                    self._clock.take(answer, self._worker.line.received_at)
                     if answer.asks:
                         self._worker.reply(True)
                 case protocol.DrawSeed():

@@ -65,7 +65,7 @@ class Line:
         self._begun = bytearray()  # of messages that were not taken yet
         self._looked = 0.0
         self.received_at = self._piece_at = time.monotonic()
-        """When the newest message was all there, unless others came with it."""
+        """When the newest message was all there, unless others came with it, by `time.monotonic`."""
 
     def send(self, value: Any, watch: Watch, file: int | None = None) -> None:
         """Send a value, with an open file if given; a ConnectionError says that the worker has hung up or has ended."""
@@ -204,7 +204,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
     def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
         """Start it; with `interpret` Triton's kernels are interpreted in it, and `timed` says that something is going to be timed in it."""
         self._context = context
-        self._log = WorkerLog()
+        self.log = WorkerLog()
         self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         self._memory_file.truncate(protocol.SIZE)
         self._memory = mmap.mmap(self._memory_file.fileno(), protocol.SIZE)
@@ -217,42 +217,34 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
                 _environment(context, device, interpret=interpret),
                 connection=theirs.fileno(),
                 heartbeat=self._memory_file.fileno(),
-                log=self._log.fileno(),
+                log=self.log.fileno(),
             )
-        self._line = Line(ours)
-        self._outputs: int | None = None
+        self.line = Line(ours)
         self.alive = True
         settings, memory, stand_in = context.settings, context.memory_bytes, context.stand_in
         config = protocol.WorkerConfig(device=device, settings=settings, memory_bytes=memory, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
-            self._line.send(config, lambda: False)
+            self.line.send(config, lambda: False)
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
+    @functools.cached_property
     def outputs(self) -> int:
         """Open file of the memory that its outputs go through to the judge; the parent never reads it."""
-        if self._outputs is None:
-            self._outputs = os.memfd_create("outputs", os.MFD_CLOEXEC)
-        return self._outputs
-
-    @property
-    def received_at(self) -> float:
-        """When the newest of its messages was all there, by `time.monotonic`."""
-        return self._line.received_at
+        return os.memfd_create("outputs", os.MFD_CLOEXEC)
 
     def reply(self, answer: Any) -> None:
         """Answer the question that is the newest result of the job."""
-        self._line.send(answer, self._watch)
+        self.line.send(answer, self._watch)
 
     def request(self, job: protocol.Job, outputs: int | None = None) -> Iterator[Any]:
         """Send a job, and a file for outputs if given, and yield the results; a WorkerEndedError says that the worker crashed or ran over a limit."""
         answers = Answers(job)
         try:
-            self._line.send(job, self._watch, outputs)
+            self.line.send(job, self._watch, outputs)
             while True:
-                result = self._line.receive(answers.expected, self._watch)
+                result = self.line.receive(answers.expected, self._watch)
                 answers.check(result)
                 if isinstance(result, protocol.Done):
                     self._check_rest()
@@ -281,30 +273,26 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             if time.monotonic() > until:
                 return Status.FAILED, "closed its line to the command and went on running; ended"
             time.sleep(_POLL_S)
-        return self._log.explain(self._process.wait())
+        return self.log.explain(self._process.wait())
 
     def _check_rest(self) -> None:
         if protocol.read_heartbeat(self._memory)[1] != math.inf:  # it rests before the worker says that it is done
             raise NoMessageError("it says that it is done, and is at work")
 
-    def log_line(self, marker: str) -> str | None:
-        return self._log.line(marker)
-
     def close(self) -> None:
         self.alive = False
-        self._line.close()
+        self.line.close()
         self._process.kill()
-        self._log.close()
+        self.log.close()
         self._memory_file.close()
-        if self._outputs is not None:
-            os.close(self._outputs)
-            self._outputs = None
+        if (outputs := vars(self).pop("outputs", None)) is not None:  # if anybody has asked for it
+            os.close(outputs)
 
     def _watch(self) -> bool:
         """Return whether the process has ended; end a worker that is over its time or its memory."""
         if self._context.interrupted.is_set():
             raise InterruptedRunError
-        self._log.keep_short()
+        self.log.keep_short()
         _, deadline = protocol.read_heartbeat(self._memory)
         if not time.monotonic() <= deadline + _GRACE_S:
             allowed = self._context.settings.timeout_s

@@ -32,6 +32,16 @@ from pairbench.workflow.record import Recorder, RunFiles, context_for, new_run
 from pairbench.workflow.requested import Requested
 from pairbench.workflow.setup import Chosen, equipment_of, pick_devices, requested_of, shown
 
+BENCH = pytest.StashKey["Bench"]()
+LOADER = pytest.StashKey["SuiteLoader"]()
+MADE = pytest.StashKey["list[PairItem]"]()
+# The columns that a junit file has of an item, the result first; null ones are left out.
+_PROPERTIES = (
+    *("device_p50_ns", "device_p95_ns", "device_speedup", "call_p50_ns", "call_p95_ns", "speedup", "host_p50_ns"),
+    *("bound", "launches_per_call", "ops_per_call", "max_abs_error", "margin"),
+)
+_Key = tuple[str, str] | tuple[str, str, Entry]
+
 
 class SuiteLoader:
     """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
@@ -83,17 +93,6 @@ class PairEntry(Value):
     @property
     def case(self) -> tuple[str, str]:
         return self.planned.operator.suite, self.planned.case.key
-
-
-BENCH = pytest.StashKey[Any]()  # a Bench
-LOADER = pytest.StashKey[SuiteLoader]()
-MADE = pytest.StashKey["list[PairItem]"]()
-
-# The columns that a junit file has of an item, the result first; null ones are left out.
-_PROPERTIES = (
-    *("device_p50_ns", "device_p95_ns", "device_speedup", "call_p50_ns", "call_p95_ns", "speedup", "host_p50_ns"),
-    *("bound", "launches_per_call", "ops_per_call", "max_abs_error", "margin"),
-)
 
 
 class SampledClock:
@@ -267,9 +266,6 @@ def _without_traceback() -> Iterator[None]:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
     except PairbenchError as error:
         raise pytest.fail.Exception(f"pairbench: {error}", pytrace=False) from None
-
-
-_Key = tuple[str, str] | tuple[str, str, Entry]
 
 
 @dataclass
