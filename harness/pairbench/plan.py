@@ -140,11 +140,8 @@ def make_plan(
                 wanted.append((operator, case))
     if not broken:
         check_implementations(implementations, [operator for operator, _ in wanted])
-    cases = [
-        _planned(operator, case, names, equipment, settings.modes)
-        for operator, case in wanted
-        if (names := taken(operator, implementations))
-    ]
+    chosen = ((operator, case, taken(operator, implementations)) for operator, case in wanted)
+    cases = [_planned(operator, case, names, equipment, settings.modes) for operator, case, names in chosen if names]
     if not cases and not broken:
         have = sorted({case.tier for operator in operators for case in operator.cases}) or ["one that a suite declares"]
         nothing = f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}"

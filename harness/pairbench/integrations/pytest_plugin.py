@@ -141,12 +141,10 @@ class Options(Value):
         start = config.invocation_params.dir
         settings = load_config(start, **given)
         places = ((settings.root / place).resolve() for place in settings.suites or ())
-        files = SuiteFiles(
-            listed=find_suites(tuple(place for place in places if place.exists())),
-            # Such as suites/conv.py::causal_conv3d[...].
-            named=tuple((start / re.split(r"::|\[", one, maxsplit=1)[0]).resolve() for one in config.args),
-            test_patterns=tuple(config.getini("python_files")),
-        )
+        listed = find_suites(tuple(place for place in places if place.exists()))
+        # Such as suites/conv.py::causal_conv3d[...].
+        named = tuple((start / re.split(r"::|\[", one, maxsplit=1)[0]).resolve() for one in config.args)
+        files = SuiteFiles(listed=listed, named=named, test_patterns=tuple(config.getini("python_files")))
         gate: str | None = config.getoption("pairbench_gate")
         if gate is not None:
             if not gate.endswith(".parquet") and (start / gate).exists() and not (start / gate / "records").is_dir():
@@ -160,14 +158,9 @@ class Options(Value):
             for name in ("benchmark_disable", "benchmark_skip"):
                 if config.getoption(name):
                     raise UsageError(f"--pairbench-gate needs times; leave out --{name.replace('_', '-')}")
-        return cls(
-            config=settings,
-            files=files,
-            device=config.getoption("pairbench_device"),
-            reference=gate,
-            changed_since=config.getoption("pairbench_changed_since"),
-            save=gate is not None or config.getoption("pairbench_save"),
-        )
+        device, since = config.getoption("pairbench_device"), config.getoption("pairbench_changed_since")
+        save = gate is not None or config.getoption("pairbench_save")
+        return cls(config=settings, files=files, device=device, reference=gate, changed_since=since, save=save)
 
 
 def distributes(config: pytest.Config) -> bool:

@@ -220,10 +220,9 @@ def _by_name(functions: Mapping[str, Callable[..., Any]], args: Any) -> dict[str
             raise UsageError(f"args has the name {key!r}, expected the name of a parameter")
         for where, leaf in _leaves(f"argument {key!r}", value):
             if not _is_tensor(leaf) and literal_of(leaf) is None:
-                raise UsageError(
-                    f"{where} is a {type(leaf).__qualname__}, expected tensors, numbers, words, and lists, tuples or dicts of these; "
-                    "make anything else in a function: args=inputs, with def inputs(make, n): return {...}"
-                )
+                expected = "expected tensors, numbers, words, and lists, tuples or dicts of these"
+                advice = "make anything else in a function: args=inputs, with def inputs(make, n): return {...}"
+                raise UsageError(f"{where} is a {type(leaf).__qualname__}, {expected}; {advice}")
     return values
 
 

@@ -372,12 +372,9 @@ def verify(
         if survey.broken and not survey.operators:
             raise SuiteError("; ".join(suite.reason for suite in survey.broken))
         found = verify_devices(request, impostors=impostors)
-    return Verifications(
-        rows=tuple(found.rows()),
-        impostors=tuple(found.impostor_rows()),
-        ok=not (found.bad or survey.broken or request.context.interrupted.is_set()),
-        lines=(found.statuses(), *(suite.reason for suite in survey.broken)),
-    )
+    ok = not (found.bad or survey.broken or request.context.interrupted.is_set())
+    lines = (found.statuses(), *(suite.reason for suite in survey.broken))
+    return Verifications(rows=tuple(found.rows()), impostors=tuple(found.impostor_rows()), ok=ok, lines=lines)
 
 
 def try_(

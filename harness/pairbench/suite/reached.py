@@ -171,13 +171,9 @@ def _found(module: ast.Module, shown: str) -> "dict[str, About]":
         if not name or name in found:  # a suite with two operators of one name does not load
             continue
         baseline = functions.get(_function(arguments.get("baseline")))
-        found[name] = About(
-            summary=(_summary(baseline) if baseline else "") or whole,
-            source=_text(arguments.get("source"), texts) or "",
-            owner=_text(arguments.get("owner"), texts) or "",
-            path=shown,
-            line=call.lineno,
-        )
+        summary = (_summary(baseline) if baseline else "") or whole
+        source, owner = (_text(arguments.get(given), texts) or "" for given in ("source", "owner"))
+        found[name] = About(summary=summary, source=source, owner=owner, path=shown, line=call.lineno)
     return found
 
 

@@ -31,11 +31,10 @@ from pairbench.workflow import lookup
 from pairbench.workflow.git import Repository
 from pairbench.workflow.lookup import AUTO, WINDOW, Picked, RunSelector, side
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
-from pairbench.workflow.setup import store_of
+from pairbench.workflow.setup import Request, store_of
 
 if TYPE_CHECKING:
     from pairbench.workflow.record import DoneRun
-    from pairbench.workflow.setup import Request
 
 LOOK_BACK = 50  # The most runs to search until each series has its reference; runs may hold different cases
 
@@ -396,7 +395,7 @@ class Confirmed(Value):
         return {"confirming_run_id": again, "comparison": document(self.judged.comparison)}
 
 
-def confirm_run(request: "Request", run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
+def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
     """Compare a run with a reference, and measure series that look worse again, in whole cases."""
     # A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
     from pairbench.workflow.record import record_run  # what runs workers, which a comparison need not load

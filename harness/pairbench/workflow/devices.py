@@ -53,11 +53,8 @@ class Verified:
 
     def impostor_rows(self) -> list[dict[str, Any]]:
         """Return a row for each impostor and case; one that other cases reject is not the fault of the tolerance."""
-        rejected = Counter(
-            (planned.operator.suite, planned.operator.name, result.impostor)
-            for _, planned, result in self.impostors
-            if result.declared and result.rejected
-        )
+        declared = [(planned, result) for _, planned, result in self.impostors if result.declared and result.rejected]
+        rejected = Counter((on.operator.suite, on.operator.name, result.impostor) for on, result in declared)
 
         def reason(planned: PlannedCase, result: ImpostorResult) -> str:
             number = rejected[planned.operator.suite, planned.operator.name, result.impostor]

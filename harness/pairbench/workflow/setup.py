@@ -17,6 +17,7 @@ from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device, Settings
 from pairbench.model.plain import Value, whole_text
+from pairbench.model.plan import OperatorDescription
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model, tiers_for
 from pairbench.suite.modules import PROBLEM, find_suites, moved_suites, refuse_syntax_errors
@@ -128,7 +129,6 @@ if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
     from pairbench.execute.parent.launch import Launchers
     from pairbench.execute.parent.pool import WorkerContext
     from pairbench.execute.parent.scout import Survey
-    from pairbench.model.plan import OperatorDescription
     from pairbench.store.location import StoreLocation
     from pairbench.workflow.progress import PlainProgress
 
@@ -189,7 +189,7 @@ class Chosen(Value):
     narrowed: Narrowed | None = None
     against: str = ""
 
-    def operators(self) -> tuple["OperatorDescription", ...]:
+    def operators(self) -> tuple[OperatorDescription, ...]:
         if not self.selections:
             return self.survey.operators
         taken = []

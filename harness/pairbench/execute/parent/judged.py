@@ -120,10 +120,9 @@ class OutsideClock:
             if value < -allowed_ns:
                 raise ClocksDisagreeError(f"calls take {-value / 1e3:.0f} us more than the turns that they are made in")
             if plain and value > usual + allowed_ns:
-                raise ClocksDisagreeError(
-                    f"calls take {said_ns / 1e3:.1f} us of a turn by what was recorded, and the turn {(value - usual) / 1e3:.1f} us more than that and than "
-                    "what others need around theirs"
-                )
+                more = f"the turn {(value - usual) / 1e3:.1f} us more than that and than what others need around theirs"
+                said = f"calls take {said_ns / 1e3:.1f} us of a turn by what was recorded"
+                raise ClocksDisagreeError(f"{said}, and {more}")
 
     def check_clock(self) -> None:
         """Raise a ClocksDisagreeError where the worker's clock is not ours, a NoMessageError where it did not say when it had an answer."""

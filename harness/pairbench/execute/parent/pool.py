@@ -213,12 +213,9 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
         with theirs:
             launchers = context.launchers
             launcher = launchers.alone if timed and device.kind == "cpu" else launchers.shared
-            self._process = launcher.launch(
-                _environment(context, device, interpret=interpret),
-                connection=theirs.fileno(),
-                heartbeat=self._memory_file.fileno(),
-                log=self.log.fileno(),
-            )
+            environment = _environment(context, device, interpret=interpret)
+            heartbeat, log = self._memory_file.fileno(), self.log.fileno()
+            self._process = launcher.launch(environment, connection=theirs.fileno(), heartbeat=heartbeat, log=log)
         self.line = Line(ours)
         self.alive = True
         settings, memory, stand_in = context.settings, context.memory_bytes, context.stand_in

@@ -142,8 +142,7 @@ class DeviceSession:
             verified(state, took_s)
 
         judges = (judge_of(self._context, self._device, interpret=cpu) for _ in range(count))
-        start = functools.partial(Workers, self._context, self._device, interpret=cpu, owns_judge=True)
-        verifiers = [start(judge=judge) for judge in judges]
+        verifiers = [Workers(self._context, self._device, interpret=cpu, judge=one, owns_judge=True) for one in judges]
         take = take or functools.partial(next, iter(self.states), None)
         step = functools.partial(verify_case, impostors=impostors)
         self._side_by_side("verify", verifiers, step, _ran_short, CaseState.start_over, take, done)

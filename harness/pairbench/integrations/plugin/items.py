@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from _pytest.junitxml import xml_key
 
+from pairbench.analyze.facts import sampled_rounds
 from pairbench.analyze.records import Run, believed
 from pairbench.config import Config
 from pairbench.errors import PairbenchError, StoreFailedError, SuiteError
@@ -25,8 +26,9 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BrokenSuite, Entry, OperatorDescription, PlannedCase
-from pairbench.model.record import Record
+from pairbench.model.record import CALL, DEVICE, Record, result_of
 from pairbench.plan import equipped, make_plan, tiers_for
+from pairbench.suite.reached import about
 from pairbench.workflow.devices import HostWatch, probe_device
 from pairbench.workflow.record import Recorder, RunFiles, context_for, new_run
 from pairbench.workflow.requested import Requested
@@ -149,13 +151,11 @@ class PairItem(pytest.Function):
         planned, entry = pair.planned, pair.entry
         clock = SampledClock()
         timed = can_time and planned.case.tier != "edge" and entry not in planned.untimed
-        item: PairItem = cls.from_parent(
-            parent,
-            name=f"{planned.case.key}-{entry.implementation}-{entry.mode}",
-            callobj=_timed(pair, clock, parent.config) if timed else _verified(pair, parent.config),
-            # The fixtures of items are looked up once a file and kind: for thousands of items it would take half a second.
-            fixtureinfo=parent.fixtures.get(timed),
-        )
+        name = f"{planned.case.key}-{entry.implementation}-{entry.mode}"
+        call = _timed(pair, clock, parent.config) if timed else _verified(pair, parent.config)
+        # The fixtures of items are looked up once a file and kind: for thousands of items it would take half a second.
+        known = parent.fixtures.get(timed)
+        item: PairItem = cls.from_parent(parent, name=name, callobj=call, fixtureinfo=known)
         parent.fixtures[timed] = item._fixtureinfo
         item.pair = pair
         needs = planned.operator.implementation(entry.implementation).needs
@@ -189,8 +189,6 @@ def _marker(name: str) -> pytest.MarkDecorator:
 
 @functools.cache
 def _lines(path: Path) -> dict[str, int]:
-    from pairbench.suite.reached import about
-
     return {name: declared.line for name, declared in about(path, path.name).items()}
 
 
@@ -232,9 +230,6 @@ def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Calla
 
 def samples_to_play(outcome: Outcome, record: Record, wanted: str | None) -> tuple[str, list[list[float]]]:
     """Return the latency to show, `device` or `call`, as wanted or as the record's result is, and its samples in ns of each round."""
-    from pairbench.analyze.facts import sampled_rounds
-    from pairbench.model.record import CALL, DEVICE, result_of
-
     rounds = sampled_rounds(outcome)
     latency = DEVICE if DEVICE in rounds and result_of(record) is DEVICE and wanted != CALL.name else CALL
     return latency.name, rounds[latency]
