@@ -27,7 +27,6 @@ from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, left_to, make_plan, matches, typical
 from pairbench.report.units import listed
 from pairbench.store.user_cache import KeptCeilings
-from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context, open_request, pick_devices
 
 # The columns of `Verified.rows` that a table has room for.
@@ -125,27 +124,24 @@ def plans_for(context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...
 
 
 def on_devices(
-    context: WorkerContext,
-    devices: tuple[Device, ...],
-    progress: PlainProgress,
-    work: Callable[[Device], None],
-    *,
-    timed: bool = True,
+    request: Request, devices: tuple[Device, ...], work: Callable[[Device], None], *, timed: bool = True
 ) -> None:
     """Call `work` on every device at the same time, each in a thread and under its lock; raise the first error."""
     # An interruption is not an error here, for finished results have been handed over by then. Work on a CPU that is not `timed` needs no
     # lock; on a GPU it does, for the lock's holder may need the memory.
 
+    interrupted = request.context.interrupted
+
     def locked(device: Device) -> None:
         free = device.kind == "cpu" and not timed
-        lock = device_lock(device, progress.notify, context.interrupted.is_set)
+        lock = device_lock(device, request.progress.notify, interrupted.is_set)
         try:
             with contextlib.nullcontext() if free else lock:
                 work(device)
         except InterruptedRunError:
             return
         except BaseException:
-            context.interrupted.set()  # the other devices need not go on for a run that has failed
+            interrupted.set()  # the other devices need not go on for a run that has failed
             raise
 
     with ThreadPoolExecutor(max(1, len(devices))) as threads:
@@ -173,7 +169,7 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
                 verified.outcomes += [(device, state.outcome(entry)) for entry in state.planned.entries]
                 verified.impostors += [(device, state.planned, result) for result in state.impostors]
 
-    on_devices(context, tuple(device for device, plan in plans.items() if plan.cases), progress, work, timed=False)
+    on_devices(request, tuple(device for device, plan in plans.items() if plan.cases), work, timed=False)
     return verified
 
 
@@ -256,7 +252,7 @@ class OpenCase(Value):
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
         """Return the result of `work` on the device, under its lock."""
         answers: list[_Answer] = []
-        context, progress = self.request.context, self.request.progress
+        progress = self.request.progress
         progress.expect(self.device, 1)
 
         def step(device: Device) -> None:
@@ -264,8 +260,8 @@ class OpenCase(Value):
             answers.append(work(device))
             progress.stepped(device)
 
-        on_devices(context, (self.device,), progress, step)
-        if context.interrupted.is_set():
+        on_devices(self.request, (self.device,), step)
+        if self.request.context.interrupted.is_set():
             raise InterruptedRunError
         return answers[0]
 

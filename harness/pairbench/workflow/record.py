@@ -356,7 +356,8 @@ def record_run(
     try:
         with contextlib.closing(PublishedProgress(progress, run.run_id, store_of(config).address)) as progress:
             # A plan without cases has nothing to wait for, but for the rows of suites that could not be loaded.
-            on_devices(context, tuple(one for one in plans if plans[one].cases or chosen.survey.broken), progress, work)
+            needed = tuple(one for one in plans if plans[one].cases or chosen.survey.broken)
+            on_devices(replace(request, progress=progress), needed, work)
     except Exception as error:
         if not done.records:
             raise
