@@ -138,8 +138,7 @@ def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
     ratio = numerator.estimate / denominator.estimate
     if not (numerator.low > 0 and denominator.low > 0):
         return Interval(ratio, float("nan"), float("nan"))
-    ends = (np.log(np.array(one) / one.estimate) for one in (numerator, denominator))
-    (_, down, up), (_, below, above) = ends
+    (_, down, up), (_, below, above) = (np.log(np.array(one) / one.estimate) for one in (numerator, denominator))
     return Interval(ratio, float(ratio * np.exp(-np.hypot(down, above))), float(ratio * np.exp(np.hypot(up, below))))
 
 

@@ -359,14 +359,12 @@ class Heartbeat:
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._index, self._deadline = _fields(memory)
-        self._allowed_s = 0.0
+        self._allowed_s = self._waited_s = 0.0
         self._spent_s: dict[int, float] = {}
-        self._waited_s = 0.0
 
     def begin_job(self, allowed_s: float) -> None:
         """Give every entry a fresh allowance; the case's own code has the same."""
-        self._allowed_s = allowed_s
-        self._spent_s = {}
+        self._allowed_s, self._spent_s = allowed_s, {}
         self._mark(NOBODY)
 
     def go_on(self) -> None:

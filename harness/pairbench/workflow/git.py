@@ -98,11 +98,10 @@ class Repository:
         """The newest commits of the default branch, so that runs of a detached checkout are known as its own."""
         if self.default_branch is None:
             return frozenset()
-        commits: set[str] = set()
-        for ref in (f"refs/remotes/origin/{self.default_branch}", f"refs/heads/{self.default_branch}"):
-            # Older runs are no reference anyway.
-            commits.update((git(self.folder, "rev-list", "--max-count=5000", ref, "--") or "").split())
-        return frozenset(commits)
+        refs = (f"refs/remotes/origin/{self.default_branch}", f"refs/heads/{self.default_branch}")
+        # Older runs are no reference anyway.
+        several = (git(self.folder, "rev-list", "--max-count=5000", ref, "--") or "" for ref in refs)
+        return frozenset(sha for commits in several for sha in commits.split())
 
     def commit(self, name: str) -> str | None:
         """Return the commit of a branch, a tag or an expression like HEAD~1 in this checkout."""

@@ -24,6 +24,15 @@ from pairbench.suite.modules import PROBLEM, find_suites, moved_suites, refuse_s
 from pairbench.suite.reached import names_compiler
 from pairbench.workflow.requested import Narrowed, Requested
 
+if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
+    import datetime as dt
+
+    from pairbench.execute.parent.launch import Launchers
+    from pairbench.execute.parent.pool import WorkerContext
+    from pairbench.execute.parent.scout import Survey
+    from pairbench.store.location import StoreLocation
+    from pairbench.workflow.progress import PlainProgress
+
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FORMATS = ("table", "markdown", "json")
 
@@ -121,16 +130,6 @@ def shown(file: Path, config: Config) -> str:
         return f"suites/{path.relative_to(catalogue).as_posix()}"
     root = config.root.resolve()
     return whole_text(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
-
-
-if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
-    import datetime as dt
-
-    from pairbench.execute.parent.launch import Launchers
-    from pairbench.execute.parent.pool import WorkerContext
-    from pairbench.execute.parent.scout import Survey
-    from pairbench.store.location import StoreLocation
-    from pairbench.workflow.progress import PlainProgress
 
 
 def configure(output: str = "table", **options: Any) -> Config:

@@ -56,9 +56,7 @@ class Answers:
     """The answers to one job, checked as they come."""
 
     def __init__(self, job: protocol.Job) -> None:
-        self._job = job
-        self._count = 0
-        self._once: set[type] = set()
+        self._job, self._count, self._once = job, 0, set[type]()
         self.expected = _EXPECTED[type(job)]
 
     def check(self, answer: Any) -> None:

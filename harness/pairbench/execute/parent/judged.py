@@ -255,8 +255,7 @@ class _Timing:
     def __init__(self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase) -> None:
         self._worker, self._judge, self._job = worker, judge, job
         self._seed: int | None = None
-        self._clock = OutsideClock()
-        self._meter, self._disturbed = LoadMeter(), False
+        self._clock, self._meter, self._disturbed = OutsideClock(), LoadMeter(), False
 
     def results(self) -> Iterator[Any]:
         takes = not self._job.round or secrets.SystemRandom().random() < _CONTROLLED

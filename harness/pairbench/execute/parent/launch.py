@@ -67,8 +67,7 @@ class Forked:
     """A process that a server forked. Only the server sends it signals: it knows whether the id is still that process."""
 
     def __init__(self, line: socket.socket, server: subprocess.Popen[bytes]) -> None:
-        self._line = line
-        self._server = server
+        self._line, self._server = line, server
         self._pid: int | None = None
         self._code: int | None = None
 

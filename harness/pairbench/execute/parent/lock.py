@@ -169,8 +169,7 @@ class LoadMeter:
     """Reads how busy others were since it was last asked. Anything but Linux does not say."""
 
     def __init__(self, root: Path = _PROC) -> None:
-        self._root = root
-        self._last = read_usage(root)
+        self._root, self._last = root, read_usage(root)
 
     def foreign_cores(self) -> float | None:
         """Return the processors that others kept busy on average since the last call, or None where nothing is known."""

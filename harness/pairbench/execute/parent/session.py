@@ -73,8 +73,7 @@ class RoundWorkers(AbstractContextManager["RoundWorkers"]):
 
     def __init__(self, make: Callable[[], Party], rounds: int, judge: Workers | None = None) -> None:
         """Start as many parties as may be at once; `judge` judges in all rounds, and rounds beyond `rounds` wait for their workers."""
-        self._make = make
-        self._judge = judge
+        self._make, self._judge = make, judge
         self._ready: deque[Party] = deque()
         self._left = rounds
         self.waited_s = 0.0  # seconds for which rounds had to wait for their workers so far
@@ -124,9 +123,7 @@ class Observer:
 
 class DeviceSession:
     def __init__(self, context: WorkerContext, device: Device, plan: Plan, observer: Observer) -> None:
-        self._context = context
-        self._device = device
-        self._observer = observer
+        self._context, self._device, self._observer = context, device, observer
         self.states = [CaseState(planned=case) for case in plan.cases]
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
         self.round_s: dict[CaseState, float] = {}  # of the latest round

@@ -49,9 +49,8 @@ class SuiteLoader:
     """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
 
     def __init__(self, config: Config, context: WorkerContext, device: str, files: Iterable[Path]) -> None:
-        self._config = config
+        self._config, self._selector = config, device
         self._settings = replace(context.settings, tiers=TIERS)
-        self._selector = device
         self._workers = Workers(context, ANY)
         self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
         self._thread = ThreadPoolExecutor(1)  # a worker takes one job after the other
