@@ -116,9 +116,8 @@ class Budget:
     def _widest(self, session: DeviceSession, seconds: float) -> list[CaseState]:
         """Return the cases of a further round: the widest imprecise ones that fit into some seconds."""
         widths = {state: self.width(state) or 0.0 for state in session.timed() if state.rounds}
-        wide = sorted(
-            (state for state in widths if widths[state] > self.settings.target), key=lambda state: -widths[state]
-        )
+        imprecise = (state for state in widths if widths[state] > self.settings.target)
+        wide = sorted(imprecise, key=lambda state: -widths[state])
         taken: list[CaseState] = []
         for state in wide:
             if len(taken) < math.ceil(_WIDEST_PART * len(wide)) and session.round_s[state] <= seconds:

@@ -183,18 +183,11 @@ def _early(environment: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, st
 
 class FreshInterpreter:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self._process, self.pid = process, process.pid
+        self.wait = process.wait  # returns the exit code, or the negative number of the signal that ended the process
 
     def ended(self) -> bool:
         return self._process.poll() is not None
-
-    def wait(self) -> int:
-        """Return the exit code, or the negative number of the signal that ended the process."""
-        return self._process.wait()
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -119,12 +119,7 @@ class WorkerLog:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def close(self) -> None:
-        self._file.close()
+        self.fileno, self.close = self._file.fileno, self._file.close
 
     def keep_short(self) -> None:
         if os.fstat(self.fileno()).st_size > _MOST:
