@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from pairbench.workflow.progress import PublishedProgress
 from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
 
 _Case = tuple[str, str]
+_case: Callable[[Outcome | PlannedCase], _Case] = attrgetter("operator.suite", "case.key")
+_sampled: Callable[[Samples], tuple[object, ...]] = attrgetter("suite", "case", "implementation", "mode", "round")
 _KEY = ("implementation", "mode", "definition_hash", "implementation_hash")
 COLUMNS = ("run_id", "suite", "case", *_KEY, "status", "reason", "timer", "n_rounds", "launch_status")
 _NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
@@ -88,9 +91,9 @@ class Recorder:
     def _store(self, outcomes: list[Outcome], records: list[Record]) -> None:
         if self.writer is None:
             return
-        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _key(row) not in self.sampled]
+        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _sampled(row) not in self.sampled]
         self.writer.append_samples(samples)
-        self.sampled.update(map(_key, samples))
+        self.sampled.update(map(_sampled, samples))
         case = _case(outcomes[0])
         rows = self.rows.setdefault(case, {})
         rows.update(zip((outcome.entry for outcome in outcomes), records, strict=True))
@@ -104,14 +107,6 @@ class Recorder:
                 self.writer.append_records(records)
                 self.writer.expect((self.environment.device, case) for case in map(_case, plan.cases))
             self.records += records
-
-
-def _case(one: Outcome | PlannedCase) -> _Case:
-    return one.operator.suite, one.case.key
-
-
-def _key(row: Samples) -> tuple[object, ...]:
-    return row.suite, row.case, row.implementation, row.mode, row.round
 
 
 class Kept(Value):
