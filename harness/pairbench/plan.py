@@ -249,8 +249,7 @@ def _planned(
 ) -> PlannedCase:
     device = equipment.device
     entries = tuple(Entry(implementation=name, mode=mode) for mode in modes for name in names)
-    skipped: dict[Entry, str] = {}
-    untimed: dict[Entry, str] = {}
+    skipped, untimed = dict[Entry, str](), dict[Entry, str]()
     for entry in entries:
         if reason := _unmet(operator, entry, equipment):
             skipped[entry] = reason

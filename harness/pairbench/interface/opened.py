@@ -261,8 +261,7 @@ def _write(source: SourceText, functions: Mapping[str, Callable[..., Any]], name
 
 def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the axes of the case: shapes, numbers and the dtype of the arguments."""
-    axes: dict[str, Any] = {}
-    dtypes: dict[str, None] = {}
+    axes, dtypes = dict[str, Any](), dict[str, None]()
     for name, value in values.items():
         if _is_tensor(value):
             axes[name] = tuple(value.shape) or 1

@@ -99,8 +99,7 @@ def _imports(file: Path) -> tuple[set[Path], set[str]]:
 
 @functools.lru_cache(maxsize=4096)
 def _imports_of(file: Path, _mtime_ns: int, _size: int) -> tuple[set[Path], set[str]]:
-    files: set[Path] = set()
-    names: set[str] = set()
+    files, names = set[Path](), set[str]()
     try:
         module = parse_module(file)
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -179,8 +178,7 @@ def _found(module: ast.Module, shown: str) -> "dict[str, About]":
 
 def _operators(module: ast.Module) -> Iterator[ast.Call]:
     """Yield the calls of `Operator`, under whatever name the file imports it, in the order of the file."""
-    names = {"Operator"}
-    calls: list[ast.Call] = []
+    names, calls = {"Operator"}, list[ast.Call]()
     for node in ast.walk(module):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pairbench":
             names |= {alias.asname for alias in node.names if alias.name == "Operator" and alias.asname}

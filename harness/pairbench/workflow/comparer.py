@@ -152,8 +152,7 @@ def covered(reference: Collection[Record], current: Sequence[Record], moved: Map
 
 
 def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
-    chunk: list[IndexedRun] = []
-    count = 0
+    chunk, count = list[IndexedRun](), 0
     for head in selector.index:
         if not eligible(head) or not selector.is_past(head):
             continue

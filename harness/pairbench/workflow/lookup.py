@@ -77,8 +77,6 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
     known: dict[Series, tuple[str, str | None]] = {}
     stored = dataset_files(place, "records")
     problems = stored.problems
-    here: list[Series] = []
-    fitting: list[Series] = []
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
     by_device: defaultdict[str, list[RunFile]] = defaultdict(list)
     for file in stored.files:
@@ -198,8 +196,7 @@ def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collec
 
 
 def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:
-    past: dict[Series, list[Past]] = defaultdict(list)
-    known: dict[tuple[Any, ...], Series | None] = {}
+    past, known = defaultdict[Series, list[Past]](list), dict[tuple[Any, ...], Series | None]()
     several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
     for key, (status, kind, device_p50, device_p95, call_p50, call_p95), sameness in zip(*several, strict=True):
         of_device = kind != "cpu" and device_p50 is not None and device_p50 > 0
@@ -369,8 +366,7 @@ class RunSelector:
 
     def _newest_of_devices(self) -> tuple[IndexedRun, ...]:
         """Return the newest run of each device model that began within a day of the newest of all, with the runs that confirm them."""
-        newest: list[IndexedRun] = []
-        seen: set[str] = set()
+        newest, seen = list[IndexedRun](), set[str]()
         for head in self.index:
             if not head.has_series or head.confirms is not None or not self.is_past(head):
                 continue

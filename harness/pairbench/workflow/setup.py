@@ -281,8 +281,7 @@ def load(context: "WorkerContext", asked: SelectedSuites, implementations: Itera
 
 def ask(config: Config, select: list[str] | None) -> SelectedSuites:
     """Find the suites that SELECT arguments name; a name without a file is looked for in all of the settings' suites."""
-    selections: list[Selection] = []
-    files: list[Path] = []
+    selections, files = list[Selection](), list[Path]()
     for text in select or []:
         # A folder may be named without its slash.
         selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)

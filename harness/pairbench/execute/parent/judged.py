@@ -64,8 +64,7 @@ class OutsideClock:
     """Samples of one case in one round. Each left the worker milliseconds after it was taken, and is out of its reach since."""
 
     def __init__(self) -> None:
-        self._taken: list[protocol.Taken] = []
-        self._asked: list[_Asked] = []
+        self._taken, self._asked = list[protocol.Taken](), list[_Asked]()
 
     def take(self, taken: protocol.Taken, received_s: float) -> None:
         """Take notice of samples, and of when they came by the parent's clock; those that ask for an answer are to be answered at once."""

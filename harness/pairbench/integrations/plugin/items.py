@@ -285,8 +285,7 @@ class Bench:
     def select(self, selected: Iterable[PairEntry], *, whole: bool, changed: Chosen | None) -> None:
         """Take in the selected entries; `whole`: these are all of their suites; `changed`: the choice of `--pairbench-changed-since`."""
         self._whole, self._changed = whole, changed
-        entries: dict[_Key, dict[Entry, None]] = {}
-        planned: dict[_Key, PlannedCase] = {}
+        entries, planned = dict[_Key, dict[Entry, None]](), dict[_Key, PlannedCase]()
         for item in selected:
             planned[self._key(item)] = item.planned
             control = Entry(implementation="baseline", mode=item.entry.mode)
