@@ -151,8 +151,7 @@ def on_devices(
 
 def verify_devices(request: Request, *, impostors: bool) -> Verified:
     """Verify the selected cases on every device, with their impostors if `impostors`."""
-    verified = Verified()
-    lock = threading.Lock()
+    verified, lock = Verified(), threading.Lock()
     context, progress = request.context, request.progress
     plans = plans_for(context, request.chosen, request.devices, edge=True)
 
@@ -251,8 +250,7 @@ class OpenCase(Value):
 
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
         """Return the result of `work` on the device, under its lock."""
-        answers: list[_Answer] = []
-        progress = self.request.progress
+        answers, progress = list[_Answer](), self.request.progress
         progress.expect(self.device, 1)
 
         def step(device: Device) -> None:
