@@ -20,12 +20,10 @@ from pairbench.errors import UsageError
 from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_farewell, send_request
 from pairbench.execute.orphans import kill_orphans, mark, sweep
 
-_LATE = frozenset(
-    {
-        *("CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TRITON_CACHE_DIR", "TRITON_INTERPRET"),
-        *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"),
-        *("HOME", "PAIRBENCH_ISOLATED", "PYTHONPYCACHEPREFIX", "TMPDIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"),
-    }
+_LATE = (
+    *("CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TRITON_CACHE_DIR", "TRITON_INTERPRET"),
+    *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"),
+    *("HOME", "PAIRBENCH_ISOLATED", "PYTHONPYCACHEPREFIX", "TMPDIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"),
 )
 """Variables that nothing reads before a worker is at work, or that a forked worker reads again; the driver reads the first when
 a GPU is used first, and a server never does, and a worker that interprets kernels imports Triton anew. All others decide
