@@ -42,10 +42,8 @@ LOOK_BACK = 50  # The most runs to search until each series has its reference; r
 RECORDS = 10_000
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
-_COLUMNS = (
-    *(*COLUMNS, "tier", "status", "timer", "device_uuid"),
-    *("definition_hash", "environment_hash", "implementation_hash"),
-)
+_HASHES = ("definition_hash", "environment_hash", "implementation_hash")
+_COLUMNS = (*COLUMNS, "tier", "status", "timer", "device_uuid", *_HASHES)
 _ROW = attrgetter("run_id", "device_uuid", *COLUMNS)
 _NEAR = dt.timedelta(hours=1)  # the most between a run's id and its start, for one clock gives both at the same moment
 _NAMED_SUSPECTS = 5

@@ -61,7 +61,7 @@ class Line:
 
     def __init__(self, ours: socket.socket) -> None:
         ours.settimeout(_LOOK_S)
-        self._socket = ours
+        self._socket, self.close = ours, ours.close
         self._begun = bytearray()  # of messages that were not taken yet
         self._looked = 0.0
         self.received_at = self._piece_at = time.monotonic()
@@ -109,9 +109,6 @@ class Line:
             return False
         self._looked = now
         return watch()
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class WorkerLog:
