@@ -12,11 +12,10 @@ from typing import Any
 
 from pairbench.execute import protocol
 from pairbench.execute.parent.judged import CulpritUnknownError, judged_results
-from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
+from pairbench.execute.parent.pool import WorkerEndedError, Workers
 from pairbench.execute.protocol import NOBODY, CaseJob, Ended, InputsMade, VerifyCase
 from pairbench.execute.wire import NoMessageError
 from pairbench.model import outcome
-from pairbench.model.environment import Device
 from pairbench.model.outcome import ImpostorResult, Launches, Outcome, Profile, Status, TimedRound, Verification
 from pairbench.model.plan import LIBRARY, Entry, PlannedCase
 from pairbench.stats import quick
@@ -277,14 +276,10 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
 
 
 def inspect(
-    context: WorkerContext,
-    device: Device,
-    jobs: Iterable[protocol.BreakDownCase | protocol.DivergeCase],
-    *,
-    interpret: bool = False,
+    workers: Workers, jobs: Iterable[protocol.BreakDownCase | protocol.DivergeCase]
 ) -> Iterator[tuple[Any, Any]]:
-    """Send jobs of one entry each to a worker, and yield each of its answers beside the job; if the worker ends, the answer is an `Ended` of the entry."""
-    with Workers(context, device, interpret=interpret) as workers:
+    """Send jobs of one entry each to a worker, which ends then, and yield each of its answers beside the job; if the worker ends early, the answer is an `Ended` of the entry."""
+    with workers:
         for job in jobs:
             try:
                 for answer in workers.get().request(job):
