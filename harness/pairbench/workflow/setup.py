@@ -256,10 +256,8 @@ def open_request(
         yield Request(config, context, chosen, devices, progress)
 
 
-def choose(
-    config: Config, context: "WorkerContext", select: list[str] | None, implementations: Iterable[str] = ()
-) -> Chosen:
-    return load(context, ask(config, select), implementations)
+def choose(config: Config, context: "WorkerContext", select: list[str] | None, names: Iterable[str] = ()) -> Chosen:
+    return load(context, ask(config, select), names)
 
 
 class SelectedSuites(Value):

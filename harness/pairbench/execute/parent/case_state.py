@@ -275,9 +275,7 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
     return ()
 
 
-def inspect(
-    workers: Workers, jobs: Iterable[protocol.BreakDownCase | protocol.DivergeCase]
-) -> Iterator[tuple[Any, Any]]:
+def inspect(workers: Workers, jobs: Iterable[CaseJob]) -> Iterator[tuple[Any, Any]]:
     """Send jobs of one entry each to a worker, which ends then, and yield each of its answers beside the job; if the worker ends early, the answer is an `Ended` of the entry."""
     with workers:
         for job in jobs:

@@ -66,7 +66,7 @@ def compare_outputs(
         elif before is not None and before == now:
             compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
         else:
-            compared[entry] = _element_by_element(sides, cases, entry, file)
+            compared[entry] = _by_element(sides, cases, entry, file)
     return compared
 
 
@@ -79,9 +79,7 @@ def _fingerprints(workers: Workers, case: PlannedCase, entries: tuple[Entry, ...
     return texts
 
 
-def _element_by_element(
-    sides: Sequence[Workers], cases: Sequence[PlannedCase], entry: Entry, file: Path
-) -> OutputsCompared:
+def _by_element(sides: Sequence[Workers], cases: Sequence[PlannedCase], entry: Entry, file: Path) -> OutputsCompared:
     compared = None
     try:
         for workers, case, kind in zip(sides, cases, (protocol.SaveOutputs, protocol.CompareOutputs), strict=True):
