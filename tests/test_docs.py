@@ -253,7 +253,7 @@ def test_declaring_says_what_may_stand_beside_what() -> None:
 
 
 def test_the_glob_of_the_documentation_finds_what_the_plugin_writes() -> None:
-    from pairbench.integrations.pytest_plugin import of_device
+    from pairbench.integrations.plugin.options import of_device
     from pairbench.model.environment import Device
 
     page = (ROOT / "docs" / "pytest-and-ci.md").read_text(encoding="utf-8")

@@ -170,8 +170,8 @@ def test_the_commands_of_a_page_are_commands(page: str, pytestconfig: pytest.Con
 
 def unknown_to_pytest(words: list[str], config: Any) -> list[str]:
     """Return the options among some words that neither pytest nor its plugins have; those of pairbench's plugin are read from it."""
-    from pairbench.integrations import pytest_plugin
+    from pairbench.integrations.plugin import options
 
-    source = Path(str(pytest_plugin.__file__)).read_text(encoding="utf-8")
+    source = Path(str(options.__file__)).read_text(encoding="utf-8")
     unknown = config._parser.parse_known_and_unknown_args(words)[1]
     return [option for option in unknown if f'"{option.partition("=")[0]}"' not in source]

@@ -15,7 +15,7 @@ from _pytest.runner import runtestprotocol
 from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, Bench, PairItem, SuiteFile, SuiteLoader
-from pairbench.integrations.pytest_plugin import Options, of_device, usage
+from pairbench.integrations.plugin.options import Options, of_device, usage
 from pairbench.model.comparison import GateOutcome
 from pairbench.model.plain import safe
 from pairbench.workflow.progress import PlainProgress
