@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from pairbench.interface.runs import Result, measure, run, try_, verify
     from pairbench.interface.stored import ab, compare, read, samples, trend
 
-_ROOMS = {
-    **dict.fromkeys(("Result", "measure", "run", "try_", "verify"), "runs"),
-    **dict.fromkeys(("ab", "compare", "read", "samples", "trend"), "stored"),
-}
+_ROOMS = dict.fromkeys(("Result", "measure", "run", "try_", "verify"), "runs")
+_ROOMS |= dict.fromkeys(("ab", "compare", "read", "samples", "trend"), "stored")
 """The file of `pairbench.interface` that has each name, loaded on first use: suites that declare operators need none of them."""
 
 __all__ = ["EXACT", "REASSOCIATED", "REASSOCIATED_BY_ROW", "Claim", "Cost", "Operator", "Tolerance", "Variant", "grid"]

@@ -94,13 +94,9 @@ class Wanted(Value):
     def records(self, records: Iterable[Record], *, beside: str | None = None) -> tuple[Record, ...]:
         records = tuple(records)
         devices = self.devices({one.device_name: one.device_kind for one in records})
-        return tuple(
-            one
-            for one in records
-            if one.device_name in devices
-            and self.takes(one.implementation, one.mode, one.tier, beside=beside)
-            and self.selects(one.suite, one.operator, one.case)
-        )
+        here = (one for one in records if one.device_name in devices)
+        taken_series = (one for one in here if self.takes(one.implementation, one.mode, one.tier, beside=beside))
+        return tuple(one for one in taken_series if self.selects(one.suite, one.operator, one.case))
 
     def __str__(self) -> str:
         """Return the options that name all of this."""
@@ -144,11 +140,8 @@ def make_plan(
                 wanted.append((operator, case))
     if not broken:
         check_implementations(implementations, [operator for operator, _ in wanted])
-    cases = [
-        _planned(operator, case, names, equipment, settings.modes)
-        for operator, case in wanted
-        if (names := taken(operator, implementations))
-    ]
+    chosen = ((operator, case, taken(operator, implementations)) for operator, case in wanted)
+    cases = [_planned(operator, case, names, equipment, settings.modes) for operator, case, names in chosen if names]
     if not cases and not broken:
         have = sorted({case.tier for operator in operators for case in operator.cases}) or ["one that a suite declares"]
         nothing = f"there is nothing to do: no selected case is of the tier {' or '.join(tiers)}"
@@ -256,8 +249,7 @@ def _planned(
 ) -> PlannedCase:
     device = equipment.device
     entries = tuple(Entry(implementation=name, mode=mode) for mode in modes for name in names)
-    skipped: dict[Entry, str] = {}
-    untimed: dict[Entry, str] = {}
+    skipped, untimed = dict[Entry, str](), dict[Entry, str]()
     for entry in entries:
         if reason := _unmet(operator, entry, equipment):
             skipped[entry] = reason

@@ -121,10 +121,9 @@ def speedup_interval(
     baseline = _Pool([_positive(values) for values in baseline_rounds])
     variant = _Pool([_positive(values) for values in variant_rounds])
     if baseline.lengths.tolist() != variant.lengths.tolist():
-        raise ValueError(
-            f"samples per round are {baseline.lengths.tolist()} for the baseline, {variant.lengths.tolist()} for the "
-            "variant, expected the same: only blocks that hold both can be compared"
-        )
+        found = f"{baseline.lengths.tolist()} for the baseline, {variant.lengths.tolist()} for the variant"
+        expected = "expected the same: only blocks that hold both can be compared"
+        raise ValueError(f"samples per round are {found}, {expected}")
     estimate = percentile(baseline.values, 50) / percentile(variant.values, 50)
     draws = _draws(baseline.lengths, resamples)
     drawn = [baseline.percentiles(draw, (50,))[0] / variant.percentiles(draw, (50,))[0] for draw in draws]
@@ -139,8 +138,7 @@ def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
     ratio = numerator.estimate / denominator.estimate
     if not (numerator.low > 0 and denominator.low > 0):
         return Interval(ratio, float("nan"), float("nan"))
-    ends = (np.log(np.array(one) / one.estimate) for one in (numerator, denominator))
-    (_, down, up), (_, below, above) = ends
+    (_, down, up), (_, below, above) = (np.log(np.array(one) / one.estimate) for one in (numerator, denominator))
     return Interval(ratio, float(ratio * np.exp(-np.hypot(down, above))), float(ratio * np.exp(np.hypot(up, below))))
 
 

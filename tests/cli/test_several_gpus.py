@@ -14,7 +14,7 @@ from pairbench.model.environment import Device, Environment, Settings
 from pairbench.model.plan import Entry, ImplementationDescription, OperatorDescription
 from pairbench.plan import parse_selection
 from pairbench.workflow.devices import HostWatch, on_devices, plans_for
-from pairbench.workflow.setup import Chosen
+from pairbench.workflow.setup import Chosen, Request
 from tests.builders import described
 
 GPUS = tuple(
@@ -81,7 +81,8 @@ def test_sessions_that_share_a_gpu_take_turns_and_all_of_them_come_through(conte
         at_work.difference_update(own)
         done.append(device.selector)
 
-    on_devices(context, tuple(plans_for(context, chosen("shared"), GPUS, edge=False)), told, work)
+    request = Request(mock.MagicMock(), context, chosen("shared"), GPUS, told)
+    on_devices(request, tuple(plans_for(context, request.chosen, GPUS, edge=False)), work)
     assert sorted(done) == ["cuda:0", "cuda:1", "cuda:2"]
     said = [call.args[0] for call in told.notify.call_args_list]
     assert said and all("is held by another device's turn of this run; waiting for it" in text for text in said)

@@ -109,9 +109,7 @@ def _enter_domain(scratch: Path | None) -> tuple[str, ...]:
     if scratch and version >= _WITH_TRUNCATING:
         everything, contents = _MOVE | _CHANGE, _WRITE | _TRUNCATE
         allowed = {str(scratch): everything, "/dev/shm": everything, "/dev": contents, "/proc": contents}  # noqa: S108
-    handled = 0
-    for access in allowed.values():
-        handled |= access
+    handled = functools.reduce(int.__or__, allowed.values())
     kept = struct.pack("QQQ", handled, 0, _SIGNALS) if version >= _WITH_SIGNALS else struct.pack("Q", handled)
     ruleset = libc.syscall(_CREATE_RULESET, kept, ctypes.c_size_t(len(kept)), ctypes.c_uint(0))
     if ruleset < 0:

@@ -86,9 +86,7 @@ def _all() -> Iterator[_Process]:
         pids = [int(file.name) for file in _PROC.iterdir() if file.name.isdecimal()]
     except OSError:  # not Linux
         return
-    for pid in pids:
-        if found := _read(pid):
-            yield found
+    yield from filter(None, map(_read, pids))
 
 
 def kill_children(but: Iterable[int]) -> None:

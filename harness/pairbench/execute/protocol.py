@@ -20,6 +20,13 @@ from pairbench.model.outcome import Correctness, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 
+HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
+"""Begins the reason of an entry that could not be verified for want of memory."""
+JUDGED_OUTSIDE = "<judged outside>"
+"""What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
+SIZE = 4096
+NOBODY = -1  # the case's own code is running: inputs, baseline outputs, oracle
+
 
 class StandIn(Value):
     """A checkout whose code a worker must leave alone, and the copy of another commit that it uses instead."""
@@ -50,8 +57,7 @@ class Describe(Value):
 
     suite: str
     path: Path
-    deep: bool = False
-    """Whether to return each operator's `code_digest`, for which its code is read a second time."""
+    deep: bool = False  # whether to return each operator's `code_digest`, for which its code is read a second time
 
 
 class Probe(Value):
@@ -97,8 +103,7 @@ class TimeCase(CaseJob):
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
     thorough: bool = False
     """Whether a later round is judged like the first one, because entries ended in the round before: more calls of the others fit now."""
-    earlier_ns: tuple[float, ...] = ()
-    """Quickest call of each entry in earlier rounds, in ns; empty in the first round."""
+    earlier_ns: tuple[float, ...] = ()  # quickest call of each entry in earlier rounds, in ns; empty in the first round
 
 
 class ProfileCase(CaseJob):
@@ -163,25 +168,23 @@ class HoldsMuch(Value):
 
 
 class Inputs(Value):
-    """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's."""
+    """What a worker's inputs add up to, for each seed of verification; no variant was called yet. It is answered with whether these are the judge's.
+
+    As a job it asks the judge for a `Judged`: whether inputs of the case that is held are its own.
+    """
 
     sums: tuple[tuple[str, str], ...]
 
 
-class CompareInputs(Inputs):
-    """Asks the judge for a `Judged`: whether the worker's inputs of the case that is held are the judge's."""
-
-
 class Outputs(Value):
-    """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said."""
+    """Outputs of a call, to be judged. They are answered with whether they are right; what should be there is never said.
+
+    As a job they ask the judge for a `Judged` of outputs of the case that is held.
+    """
 
     index: int  # index of the entry, or of the declared impostor behind the entries
     seed: int  # place of the seed of the inputs among `devices.SEEDS`
     described: str  # description of the outputs, as `worker.judge.plain.write` returns it
-
-
-class JudgeOutputs(Outputs):
-    """Asks the judge for a `Judged` of outputs of the case that is held."""
 
 
 class TimeAlone(TimeCase):
@@ -197,7 +200,7 @@ class JudgeTimed(Value):
     first_seed: int | None  # the seed of the first set of values, where it was drawn for this round
 
 
-OpenCaseJob = TakeBlock | CloseCase | CompareInputs | JudgeOutputs | JudgeTimed
+OpenCaseJob = TakeBlock | CloseCase | Inputs | Outputs | JudgeTimed
 Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | OpenCaseJob
 
 
@@ -210,12 +213,6 @@ class ParentLine(Protocol):
     def answered(self) -> Any: ...
     def send(self, message: Any) -> None:
         """Send a message that has no answer, or one that `answered` waits for."""
-
-
-HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
-"""Begins the reason of an entry that could not be verified for want of memory."""
-JUDGED_OUTSIDE = "<judged outside>"
-"""What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
 
 
 class Judged(Value):
@@ -238,10 +235,8 @@ class Taken(Value):
     at_ns: tuple[int, ...]
     turn_ns: tuple[int, ...]
     """Time of each turn without what the worker looks at when it is over: threads that are given time to end, inputs that are compared."""
-    now_ns: int
-    """The worker's clock at the end of the last of these blocks, as `at_ns`."""
-    since_ns: int
-    """The worker's clock when it had the answer to the last of these messages that asks for one."""
+    now_ns: int  # the worker's clock at the end of the last of these blocks, as `at_ns`
+    since_ns: int  # the worker's clock when it had the answer to the last of these messages that asks for one
     asks: bool
     """Whether the worker waits for an answer, so that the parent can tell how much time has passed before and after."""
     host_ns: tuple[float, ...] = ()
@@ -258,8 +253,7 @@ class TimedEntry(Value):
     fresh_ns: tuple[float, ...]
     lead_in: int
     warm_up_ns: float
-    kept: tuple[int, ...]
-    """Number of the set of values, for each output that was kept."""
+    kept: tuple[int, ...]  # number of the set of values, for each output that was kept
     began_on_new: bool
     """Whether the inputs of the first sample had values that no call had seen before, and a copy of its output was kept."""
     captures: int = 0  # whose replays were timed
@@ -310,8 +304,7 @@ class DescribedSuite(Value):
 
 
 class Opened(Value):
-    lead_in: tuple[int, ...]
-    """Untimed calls that this worker would make before each sample, for each entry in order."""
+    lead_in: tuple[int, ...]  # untimed calls that this worker would make before each sample, for each entry in order
 
 
 class TakenBlock(Value):
@@ -319,10 +312,8 @@ class TakenBlock(Value):
 
     call_ns: tuple[float, ...]
     device_ns: tuple[float | None, ...]
-    throttled: int
-    """Number of newest blocks, this one included, in which the GPU is now known to have throttled."""
-    rested_s: float
-    """Seconds that the GPU has rested in the open case so far, because it had throttled."""
+    throttled: int  # number of newest blocks, this one included, in which the GPU is now known to have throttled
+    rested_s: float  # seconds that the GPU has rested in the open case so far, because it had throttled
 
 
 class Fingerprint(Value):
@@ -350,13 +341,9 @@ class InputsMade(Value):
 
 def without_baseline(entries: tuple[Entry, ...], status: Status, reason: str) -> list["Ended"]:
     """Return the ends of all entries of a case whose baseline failed: variants are skipped."""
-    why = f"nothing to verify against: the baseline {status} ({reason})"
-    return [
-        Ended(entry=entry, status=status, reason=reason)
-        if entry.role == "baseline"
-        else Ended(entry=entry, status=Status.SKIPPED, reason=why)
-        for entry in entries
-    ]
+    skipped = Status.SKIPPED, f"nothing to verify against: the baseline {status} ({reason})"
+    ends = ((entry, (status, reason) if entry.role == "baseline" else skipped) for entry in entries)
+    return [Ended(entry=entry, status=ended, reason=why) for entry, (ended, why) in ends]
 
 
 class Broken(Value):
@@ -367,23 +354,17 @@ class Done(Value):
     """The job is finished."""
 
 
-SIZE = 4096
-NOBODY = -1  # the case's own code is running: inputs, baseline outputs, oracle
-
-
 class Heartbeat:
     """The worker's end. Time adds up for each entry over its steps, until `begin_job` starts a new stage."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._index, self._deadline = _fields(memory)
-        self._allowed_s = 0.0
+        self._allowed_s = self._waited_s = 0.0
         self._spent_s: dict[int, float] = {}
-        self._waited_s = 0.0
 
     def begin_job(self, allowed_s: float) -> None:
         """Give every entry a fresh allowance; the case's own code has the same."""
-        self._allowed_s = allowed_s
-        self._spent_s = {}
+        self._allowed_s, self._spent_s = allowed_s, {}
         self._mark(NOBODY)
 
     def go_on(self) -> None:

@@ -62,13 +62,9 @@ class Stopping(Value):
     @classmethod
     def of(cls, settings: Settings) -> "Stopping":
         """Share the samples that are wanted over the rounds."""
-        return cls(
-            target=settings.target,
-            least=max(_FEWEST, math.ceil(settings.min_samples / settings.rounds)),
-            most=max(_FEWEST, math.ceil(settings.max_samples / settings.rounds)),
-            seconds=settings.case_seconds,
-            unsure_seconds=_UNSURE * settings.case_seconds,
-        )
+        wanted, seconds = (settings.min_samples, settings.max_samples), settings.case_seconds
+        least, most = (max(_FEWEST, math.ceil(samples / settings.rounds)) for samples in wanted)
+        return cls(target=settings.target, least=least, most=most, seconds=seconds, unsure_seconds=_UNSURE * seconds)
 
     @property
     def longest_s(self) -> float:
@@ -78,17 +74,16 @@ class Stopping(Value):
     def reason(self, blocks: int, elapsed_s: float, pairs: Sequence[PairedBlocks]) -> str | None:
         """Return why to stop after some seconds with so many good blocks, or None to go on; a case without a pair has none in `pairs`."""
         enough = blocks >= _FEWEST or elapsed_s >= self.longest_s
-        if enough and elapsed_s >= self.seconds and (elapsed_s >= self.unsure_seconds or not self._is_unsure(pairs)):
-            return TIME_CAP
+        if enough and elapsed_s >= self.seconds:
+            # More blocks would help where a ratio of device latencies is known badly.
+            unsure = any(pair.device_ns and not self._is_precise(pair, _UNSURE) for pair in pairs)
+            if not unsure or elapsed_s >= self.unsure_seconds:
+                return TIME_CAP
         if blocks >= self.most:
             return SAMPLE_CAP
         if blocks >= self.least and all(self._is_precise(pair) for pair in pairs):
             return PRECISE
         return None
-
-    def _is_unsure(self, pairs: Sequence[PairedBlocks]) -> bool:
-        """Return whether a ratio of device latencies is known so badly that more blocks would help."""
-        return any(pair.device_ns and not self._is_precise(pair, _UNSURE) for pair in pairs)
 
     def _is_precise(self, pair: PairedBlocks, times: float = 1.0) -> bool:
         between_rounds = _BETWEEN_ROUNDS_NS / pair.device_ns if pair.device_ns else 0.0
@@ -99,8 +94,7 @@ class Checks:
     """Applies a criterion to a growing number of blocks, ever more rarely; throttled blocks do not count."""
 
     def __init__(self, stopping: Stopping) -> None:
-        self._stopping = stopping
-        self._at = 8
+        self._stopping, self._at = stopping, 8
 
     def reason(
         self, throttled: Sequence[bool], elapsed_s: float, pairs: Callable[[NDArray[np.bool_]], Sequence[PairedBlocks]]

@@ -23,6 +23,9 @@ _MOST_TEXT, _MOST_NUMBERS = 32 << 20, 256 << 20
 """The longest text and the most bytes of numbers of a message: about a hundred times those of a long case."""
 _LONG = 32  # tuples of so many numbers are sent as bytes
 _PACKED = "packed"
+LENGTH = struct.Struct("!Q")
+"""What stands before each pickled value on the way from the parent to a worker: its length in bytes."""
+_Reader = Callable[[Any, bytes | bytearray], Any]
 
 
 class NoMessageError(ValueError):
@@ -73,10 +76,6 @@ def decode(message: bytes | bytearray, expected: Mapping[str, type]) -> Any:
         raise NoMessageError(f"{type(error).__name__}: {str(error)[:200]}") from None
 
 
-LENGTH = struct.Struct("!Q")
-"""What stands before each pickled value on the way from the parent to a worker: its length in bytes."""
-
-
 def _fields(message: Any, numbers: bytearray) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(message):
@@ -123,9 +122,6 @@ def _refuse(value: Any) -> Any:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         return value.item()
     raise TypeError(f"a message cannot hold a {type(value).__qualname__}")
-
-
-_Reader = Callable[[Any, bytes | bytearray], Any]
 
 
 @functools.cache

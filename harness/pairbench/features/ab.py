@@ -20,6 +20,7 @@ from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.lock import device_lock
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.scout import Survey
+from pairbench.execute.parent.session import Observer
 from pairbench.model.comparison import Attribution, Change, Comparison, GateOutcome, Judgement, Policy, Side, Verdict
 from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Agreement, Outcome, OutputsCompared, Status
@@ -34,7 +35,7 @@ from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_runs
 from pairbench.suite.modules import find_suites
 from pairbench.suite.reached import reached_files
-from pairbench.workflow.devices import HostWatch, Reporter, plan_for, probe_device
+from pairbench.workflow.devices import HostWatch, plan_for, probe_device
 from pairbench.workflow.git import Checkout, find_commit, open_checkouts, repository_of
 from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.setup import Chosen, choose, default_places, moved_names, open_context, pick_devices, stamp
@@ -280,7 +281,8 @@ class _Measurement:
         self.watch = HostWatch(device, loaded.progress.notify)
         self.environment = probe_device(loaded.context, device, self.watch)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
-        self.alternation = Interleaving(contexts, device, plans, Reporter(progress=loaded.progress), loaded.scratch)
+        observer = Observer(step=loaded.progress.step, stepped=loaded.progress.stepped)
+        self.alternation = Interleaving(contexts, device, plans, observer, loaded.scratch)
 
     def run(self) -> SideBySide:
         rounds = self.loaded.context.settings.rounds

@@ -9,7 +9,7 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.parent.case_state import inspect
-from pairbench.execute.parent.pool import WorkerContext
+from pairbench.execute.parent.pool import WorkerContext, Workers
 from pairbench.execute.protocol import DivergeCase, Ended
 from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NotInspected
 from pairbench.model.environment import Device
@@ -207,7 +207,8 @@ def _diverge(context: WorkerContext, device: Device, planned: PlannedCase, entry
     operator = planned.operator
     job = DivergeCase(path=Path(operator.path), operator=operator.name, case=planned.case, entries=(entry,))
     # Triton's interpreter computes what the kernels do, which is all that is asked here.
-    answers = (answer for _, answer in inspect(context, device, [job], interpret=device.kind == "cpu"))
+    workers = Workers(context, device, interpret=device.kind == "cpu")
+    answers = (answer for _, answer in inspect(workers, [job]))
     answer: Divergence | NotInspected | Ended | None = next(answers, None)
     if isinstance(answer, Ended):
         return NotInspected(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)

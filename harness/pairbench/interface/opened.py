@@ -28,6 +28,19 @@ from pairbench.workflow.setup import configure
 
 Cases = Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]]
 """Cases as `Operator(cases=)` takes them: a list of points, or one for each tier."""
+Target = str | os.PathLike[str] | Operator
+"""A SELECT argument as on the command line, a suite file, or an operator."""
+Targets = Target | Iterable[Target] | None
+"""What to take, one or several; None for what the command line takes without a SELECT argument."""
+Arguments = Any
+"""A tensor, a list of arguments, a dict of them by name, or a function `inputs(make, ...)`."""
+_VALUES = "values.pt"
+_SUITE = '''
+
+def {inputs}(make, **axes):
+    """Return copies of the arguments that were given, as they lie in memory: the same in every call."""
+    return {torch}.load({path}.Path(__file__).with_name({file!r}), map_location=make.device, weights_only=True)
+'''
 
 
 def add_operator(source: SourceText, operator: Operator) -> None:
@@ -60,12 +73,6 @@ def _variant(source: SourceText, variant: Variant, what: str) -> str:
     others = [(name, value) for name, value in vars(variant).items() if value and name != "function"]
     given = "".join(f", {name}={source.expression(value, f'{name}= of {what}')}" for name, value in others)
     return f"{source.imported('pairbench')}.Variant({function}{given})" if given else function
-
-
-Target = str | os.PathLike[str] | Operator
-"""A SELECT argument as on the command line, a suite file, or an operator."""
-Targets = Target | Iterable[Target] | None
-"""What to take, one or several; None for what the command line takes without a SELECT argument."""
 
 
 class Opened(Value):
@@ -144,17 +151,6 @@ def file_of(operator: Operator) -> Path | None:
     return next((Path(file) for _, file in sorted(files) if file.endswith(".py")), None)
 
 
-Arguments = Any
-"""A tensor, a list of arguments, a dict of them by name, or a function `inputs(make, ...)`."""
-_VALUES = "values.pt"
-_SUITE = '''
-
-def {inputs}(make, **axes):
-    """Return copies of the arguments that were given, as they lie in memory: the same in every call."""
-    return {torch}.load({path}.Path(__file__).with_name({file!r}), map_location=make.device, weights_only=True)
-'''
-
-
 @contextlib.contextmanager
 def open_functions(
     functions: Mapping[str, Callable[..., Any]],
@@ -187,8 +183,7 @@ def open_functions(
         return
     if cases is not None:
         raise UsageError("cases= goes with a function inputs(make, ...) as args, and values are given")
-    values = _by_name(functions, args)
-    source = SourceText()
+    values, source = _by_name(functions, args), SourceText()
     operator = declare(inputs=lambda make, **_axes: {}, cases=[_axes(values)])  # noqa: ARG005
     _write(source, functions, list(values))
     source.written[id(operator.inputs)] = inputs = source.free_name("_inputs")
@@ -224,10 +219,9 @@ def _by_name(functions: Mapping[str, Callable[..., Any]], args: Any) -> dict[str
             raise UsageError(f"args has the name {key!r}, expected the name of a parameter")
         for where, leaf in _leaves(f"argument {key!r}", value):
             if not _is_tensor(leaf) and literal_of(leaf) is None:
-                raise UsageError(
-                    f"{where} is a {type(leaf).__qualname__}, expected tensors, numbers, words, and lists, tuples or dicts of these; "
-                    "make anything else in a function: args=inputs, with def inputs(make, n): return {...}"
-                )
+                expected = "expected tensors, numbers, words, and lists, tuples or dicts of these"
+                advice = "make anything else in a function: args=inputs, with def inputs(make, n): return {...}"
+                raise UsageError(f"{where} is a {type(leaf).__qualname__}, {expected}; {advice}")
     return values
 
 
@@ -266,8 +260,7 @@ def _write(source: SourceText, functions: Mapping[str, Callable[..., Any]], name
 
 def _axes(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the axes of the case: shapes, numbers and the dtype of the arguments."""
-    axes: dict[str, Any] = {}
-    dtypes: dict[str, None] = {}
+    axes, dtypes = dict[str, Any](), dict[str, None]()
     for name, value in values.items():
         if _is_tensor(value):
             axes[name] = tuple(value.shape) or 1

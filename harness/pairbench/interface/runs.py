@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
     from pairbench.features.attempt.attempts import Attempt
 
+_BEST = ("operator", "case", "mode", "device_name", "implementation")  # columns of `Result.best`
+_SPEEDUP = ("speedup", "speedup_low", "speedup_high")
+Words = str | Iterable[str] | None
+"""A word, or several."""
+
 
 def as_frame(rows: Iterable[Mapping[str, Any]], names: Iterable[str] | None = None) -> "pd.DataFrame":
     """Return rows as a frame with these columns, or those of the rows."""
@@ -179,10 +184,6 @@ class Result:
         return f"{table}{picture}{html_text(chr(10).join(self.lines)) if self.lines else ''}"
 
 
-_BEST = ("operator", "case", "mode", "device_name", "implementation")
-_SPEEDUP = ("speedup", "speedup_low", "speedup_high")
-
-
 class Shown:
     """Base class of results whose text is what the verb of the command line prints."""
 
@@ -242,10 +243,6 @@ class Tries(Shown):
 
         lines = [line for case in self.attempt.cases for line in case_lines(case)]
         return "\n".join([*lines, *closing_lines(self.attempt), *(suite.reason for suite in self.attempt.broken)])
-
-
-Words = str | Iterable[str] | None
-"""A word, or several."""
 
 
 def run(
@@ -375,12 +372,9 @@ def verify(
         if survey.broken and not survey.operators:
             raise SuiteError("; ".join(suite.reason for suite in survey.broken))
         found = verify_devices(request, impostors=impostors)
-    return Verifications(
-        rows=tuple(found.rows()),
-        impostors=tuple(found.impostor_rows()),
-        ok=not (found.bad or survey.broken or request.context.interrupted.is_set()),
-        lines=(found.statuses(), *(suite.reason for suite in survey.broken)),
-    )
+    ok = not (found.bad or survey.broken or request.context.interrupted.is_set())
+    lines = (found.statuses(), *(suite.reason for suite in survey.broken))
+    return Verifications(rows=tuple(found.rows()), impostors=tuple(found.impostor_rows()), ok=ok, lines=lines)
 
 
 def try_(

@@ -10,8 +10,9 @@ from pairbench.errors import IncompleteRunError, InterruptedRunError, SelectionE
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.opened import refuse_in_worker
 from pairbench.interface.runs import Shown, as_frame, samples_frame, words_of
-from pairbench.model.comparison import policy_of
+from pairbench.model.comparison import Comparison, policy_of
 from pairbench.plan import Wanted
+from pairbench.stats import Interval
 from pairbench.store.reader import read_frame, read_run, read_samples
 from pairbench.workflow.setup import configure, store_of, stored_select
 
@@ -20,15 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pairbench.analyze.history.trend import Trend
-    from pairbench.model.comparison import Comparison
-    from pairbench.stats import Interval
+
+_RUN = ("run_id", "started_at", "commit", "branch", "status")  # columns of `SeriesTrend.frame`
+Store = str | Path | None
+"""A folder or URL; None for that of `[tool.pairbench]`, else `results`."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Verdicts(Shown):
     """Two sides compared: a verdict for every series, and its likely cause."""
 
-    comparison: "Comparison"
+    comparison: Comparison
     """All verdicts with their evidence."""
     notes: tuple[str, ...] = ()
     """Sentences on files that could not be read, and on why there was nothing to compare with."""
@@ -65,12 +68,9 @@ class Verdicts(Shown):
         return "\n".join([render_comparison(self.comparison, "table").rstrip(), *self.notes])
 
 
-def _with_ends(name: str, interval: "Interval | None") -> dict[str, float | None]:
+def _with_ends(name: str, interval: Interval | None) -> dict[str, float | None]:
     ends = interval or (None, None, None)
     return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
-
-
-_RUN = ("run_id", "started_at", "commit", "branch", "status")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -101,10 +101,6 @@ class SeriesTrend(Shown):
         from pairbench.report.trend import render_trend
 
         return "\n".join([render_trend(self.trend, "table").rstrip(), *self.notes])
-
-
-Store = str | Path | None
-"""A folder or URL; None for that of `[tool.pairbench]`, else `results`."""
 
 
 def read(store: Store = None, *, run: str | None = None, columns: Iterable[str] | None = None) -> "pd.DataFrame":

@@ -26,8 +26,7 @@ _LFS = b"version https://git-lfs"  # how a pointer of Git LFS begins, which lies
 
 
 class Spec(NamedTuple):
-    shape: tuple[str | int, ...] | None
-    """Names of axes and numbers; None for a Python number."""
+    shape: tuple[str | int, ...] | None  # names of axes and numbers; None for a Python number
     dtype: str
 
     def sizes(self, axes: Mapping[str, int]) -> tuple[int, ...]:
@@ -36,8 +35,7 @@ class Spec(NamedTuple):
 
 class Workload(NamedTuple):
     uuid: str
-    axes: dict[str, int]
-    """The size of every axis, of constant and computed ones too."""
+    axes: dict[str, int]  # the size of every axis, of constant and computed ones too
     inputs: dict[str, dict[str, Any]]
     """Descriptors by input: `random`, `scalar`, `safetensors` or `custom`; an input without one is random."""
 
@@ -45,8 +43,7 @@ class Workload(NamedTuple):
 class Solution(Value):
     path: Path
     function: str
-    sources: dict[str, str]
-    """Python sources by path; empty where `path` is a Python file itself."""
+    sources: dict[str, str]  # python sources by path; empty where `path` is a Python file itself
     entry: str
     languages: tuple[str, ...]
     into: bool | None

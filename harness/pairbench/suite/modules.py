@@ -37,6 +37,10 @@ _LIBRARIES = sys.stdlib_module_names | {"numpy", "pairbench", "torch", "triton"}
 
 STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
 """The fields of `ast` in which a statement holds further ones."""
+_NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))  # folders of code that is no suite's
+_MOVED = "moved.toml"
+PROBLEM = "problem of"
+"""How the source of an operator begins whose file is a problem of another corpus."""
 
 
 def load_module(path: Path) -> ModuleType:
@@ -132,9 +136,6 @@ class _Current(importlib.abc.MetaPathFinder):
         if path is not None or name in _LIBRARIES or not _asked_by_own_code():
             return None
         return PathFinder.find_spec(name, [self.folder, *sys.path], target)
-
-
-_NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))
 
 
 def _asked_by_own_code() -> bool:
@@ -238,11 +239,6 @@ def _made_in(file: Path) -> set[str]:
     return names
 
 
-_MOVED = "moved.toml"
-PROBLEM = "problem of"
-"""How the source of an operator begins whose file is a problem of another corpus."""
-
-
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the suite files among files and folders; of a folder, the files in it and below that declare operators or are problems."""
     # Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
@@ -310,9 +306,8 @@ def load_suite(path: Path, problem: Callable[[Path, ModuleType | None], Operator
     # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
     if path.suffix != ".py" and not (problem and is_definition(path)):
-        raise SuiteError(
-            f"suite {path.name}: not a Python file, expected .py, or a definition of FlashInfer-Trace or SOL-ExecBench"
-        )
+        expected = "expected .py, or a definition of FlashInfer-Trace or SOL-ExecBench"
+        raise SuiteError(f"suite {path.name}: not a Python file, {expected}")
     try:
         if problem and path.suffix != ".py":
             return {(made := problem(path, None)).name: made}

@@ -23,6 +23,9 @@ _NOT_FOLLOWED = frozenset({"pairbench", "site-packages", "dist-packages"})
 
 SOURCES = frozenset((".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx", ".s", ".ll", ".mlir", ".hip", ".cl"))
 """Endings of files that a suite may compile by itself: no hash covers them."""
+_LARGEST, _LONGEST = 4 * 2**20, 600
+"""Most bytes of a file, of which the largest suites have some 20,000, and most characters of a summary."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class ReachedFiles(NamedTuple):
@@ -96,8 +99,7 @@ def _imports(file: Path) -> tuple[set[Path], set[str]]:
 
 @functools.lru_cache(maxsize=4096)
 def _imports_of(file: Path, _mtime_ns: int, _size: int) -> tuple[set[Path], set[str]]:
-    files: set[Path] = set()
-    names: set[str] = set()
+    files, names = set[Path](), set[str]()
     try:
         module = parse_module(file)
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -137,12 +139,6 @@ def _places(package: str, repository: Path) -> tuple[Path, ...]:
     return tuple(sorted(one for one in inside if not _NOT_FOLLOWED & {*one.relative_to(repository).parts}))
 
 
-_LARGEST, _LONGEST = 4 * 2**20, 600
-"""Most bytes of a file, of which the largest suites have some 20,000, and most characters of a summary."""
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
 def about(path: Path, shown: str) -> "dict[str, About]":
     """Return the description of each operator that a file declares under a literal name; none of a file that cannot be parsed."""
     # `shown` is the file's name in records.
@@ -166,28 +162,22 @@ def _found(module: ast.Module, shown: str) -> "dict[str, About]":
         for target, value in targets
         if isinstance(target, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str)
     }
-    whole = _summary(module)
-    found: dict[str, About] = {}
+    whole, found = _summary(module), dict[str, About]()
     for call in _operators(module):
         arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
         name = _text(call.args[0] if call.args else arguments.get("name"), texts)
         if not name or name in found:  # a suite with two operators of one name does not load
             continue
         baseline = functions.get(_function(arguments.get("baseline")))
-        found[name] = About(
-            summary=(_summary(baseline) if baseline else "") or whole,
-            source=_text(arguments.get("source"), texts) or "",
-            owner=_text(arguments.get("owner"), texts) or "",
-            path=shown,
-            line=call.lineno,
-        )
+        summary = (_summary(baseline) if baseline else "") or whole
+        source, owner = (_text(arguments.get(given), texts) or "" for given in ("source", "owner"))
+        found[name] = About(summary=summary, source=source, owner=owner, path=shown, line=call.lineno)
     return found
 
 
 def _operators(module: ast.Module) -> Iterator[ast.Call]:
     """Yield the calls of `Operator`, under whatever name the file imports it, in the order of the file."""
-    names = {"Operator"}
-    calls: list[ast.Call] = []
+    names, calls = {"Operator"}, list[ast.Call]()
     for node in ast.walk(module):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "pairbench":
             names |= {alias.asname for alias in node.names if alias.name == "Operator" and alias.asname}

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -26,25 +27,14 @@ from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import IndexedRun, Records, RunIndex
+from pairbench.workflow import lookup
 from pairbench.workflow.git import Repository
-from pairbench.workflow.lookup import (
-    AUTO,
-    WINDOW,
-    Picked,
-    RunSelector,
-    accepted_levels,
-    newest_calibrations,
-    past_floors,
-    quiet,
-    side,
-    widest,
-)
+from pairbench.workflow.lookup import AUTO, WINDOW, Picked, RunSelector, side
 from pairbench.workflow.requested import SCOPE_COLUMNS, Scope
-from pairbench.workflow.setup import store_of
+from pairbench.workflow.setup import Request, store_of
 
 if TYPE_CHECKING:
     from pairbench.workflow.record import DoneRun
-    from pairbench.workflow.setup import Request
 
 LOOK_BACK = 50  # The most runs to search until each series has its reference; runs may hold different cases
 
@@ -52,10 +42,11 @@ LOOK_BACK = 50  # The most runs to search until each series has its reference; r
 RECORDS = 10_000
 
 _STEPS = (WINDOW, 3 * WINDOW, LOOK_BACK)
-_COLUMNS = (
-    *(*COLUMNS, "tier", "status", "timer", "device_uuid"),
-    *("definition_hash", "environment_hash", "implementation_hash"),
-)
+_HASHES = ("definition_hash", "environment_hash", "implementation_hash")
+_COLUMNS = (*COLUMNS, "tier", "status", "timer", "device_uuid", *_HASHES)
+_ROW = attrgetter("run_id", "device_uuid", *COLUMNS)
+_NEAR = dt.timedelta(hours=1)  # the most between a run's id and its start, for one clock gives both at the same moment
+_NAMED_SUSPECTS = 5
 
 
 class ReferenceRuns(Value):
@@ -115,8 +106,7 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
     looked: list[IndexedRun] = []
     serves: defaultdict[str, set[Series]] = defaultdict(set)  # the series that each run is the reference of
     for chunk in _chunks(selector, eligible):
-        rows = selector.index.keys(chunk, _COLUMNS)
-        scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
+        rows, scopes = (selector.index.keys(chunk, columns) for columns in (_COLUMNS, SCOPE_COLUMNS))
         for head in chunk:
             for row in rows[head.run_id]:
                 series = Series.of_row(row)
@@ -159,8 +149,7 @@ def covered(reference: Collection[Record], current: Sequence[Record], moved: Map
 
 
 def _chunks(selector: RunSelector, eligible: Any) -> Iterator[list[IndexedRun]]:
-    chunk: list[IndexedRun] = []
-    count = 0
+    chunk, count = list[IndexedRun](), 0
     for head in selector.index:
         if not eligible(head) or not selector.is_past(head):
             continue
@@ -249,13 +238,14 @@ class Comparer:
         earlier = self._reference(selector, reference, picked, now)
         before, doubled = once(wanted.records(earlier.records, beside="baseline"))
         before = self._first_failures(before, now)
-        calibrations, calibrated = newest_calibrations(self.calibrations.value, now)
+        calibrations, calibrated = lookup.newest_calibrations(self.calibrations.value, now)
         here = {series for record in now if (series := Series.of(record))}
         trusted: Collection[Series] | None = None
         if self.quiet_only:
             gpus = {series for record in now if record.device_kind != "cpu" and (series := Series.of(record))}
-            trusted = gpus | quiet(self.calibrations.value, now)
-        floors, accepted = widest(past_floors(self.index, picked.heads, here), calibrated), self.acceptances.value
+            trusted = gpus | lookup.quiet(self.calibrations.value, now)
+        floors = lookup.widest(lookup.past_floors(self.index, picked.heads, here), calibrated)
+        accepted = self.acceptances.value
         changes = compare(before, now, floors=floors, policy=self.policy, accepted=accepted, trusted=trusted)
         problems = (
             *(*problems, *earlier.problems, *doubled, *self.acceptances.problems, *self.calibrations.problems),
@@ -290,7 +280,7 @@ class Comparer:
 
     def accepted_levels(self, newest: Mapping[Series, Record]) -> dict[Series, AcceptedLevel]:
         """Return the accepted levels of series, as a comparison of these newest records would take them."""
-        return accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest)
+        return lookup.accepted_levels(self.index, self.acceptances.value, self.calibrations.value, newest)
 
     def _reference(self, selector: RunSelector, text: str, picked: Picked, current: Sequence[Record]) -> ReferenceRuns:
         if text == AUTO:
@@ -340,19 +330,13 @@ def _newer(index: RunIndex, picked: Picked, text: str) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-_NEAR = dt.timedelta(hours=1)  # the most between a run's id and its start, for one clock gives both at the same moment
-
-
 def once(records: Iterable[Record]) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """Return the first of equal rows, and a sentence for each run that has duplicates."""
-    kept: dict[tuple[str | None, ...], Record] = {}
+    kept: dict[tuple[Any, ...], Record] = {}
     copies, differing = Counter[str](), Counter[str]()
     for place, record in enumerate(records):
-        key = (
-            *(record.run_id, record.device_name, record.device_uuid),
-            *(record.suite, record.case, record.implementation, record.mode),
-            None if record.case else str(place),  # a suite that could not be loaded has no name for its rows
-        )
+        # A suite that could not be loaded has no name for its rows.
+        key = (*_ROW(record), None if record.case else place)
         if (first := kept.setdefault(key, record)) is not record:
             copies[record.run_id] += 1
             differing[record.run_id] += repr(first) != repr(record)
@@ -385,9 +369,6 @@ def clocks(reference: Sequence[IndexedRun], current: Sequence[IndexedRun]) -> tu
     return tuple(dict.fromkeys(sentences))
 
 
-_NAMED_SUSPECTS = 5
-
-
 class Confirmed(Value):
     judged: ComparedRuns  # the comparison after the suspects were measured again, by the run `again`
     again: "DoneRun | None" = None
@@ -410,7 +391,7 @@ class Confirmed(Value):
         return {"confirming_run_id": again, "comparison": document(self.judged.comparison)}
 
 
-def confirm_run(request: "Request", run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
+def confirm_run(request: Request, run_id: str, *, reference: str = AUTO, quiet_only: bool = False) -> Confirmed:
     """Compare a run with a reference, and measure series that look worse again, in whole cases."""
     # A case is measured with its baseline and all variants of the run: only together they tell the code from the machine.
     from pairbench.workflow.record import record_run  # what runs workers, which a comparison need not load

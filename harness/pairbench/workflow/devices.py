@@ -18,7 +18,7 @@ from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.lock import LoadMeter, count_cores, device_lock
 from pairbench.execute.parent.pool import WorkerContext, Workers, available_memory
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, probe_in, survey
-from pairbench.execute.parent.session import DeviceSession
+from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device, Environment, Finding, HostLoad
 from pairbench.model.outcome import Correctness, ImpostorResult, Outcome
@@ -27,27 +27,11 @@ from pairbench.model.plan import Entry, Plan, PlannedCase
 from pairbench.plan import equipped, left_to, make_plan, matches, typical
 from pairbench.report.units import listed
 from pairbench.store.user_cache import KeptCeilings
-from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context, open_request, pick_devices
-
-
-@dataclass(kw_only=True)
-class Reporter:
-    """Passes progress on, to nobody unless told, and hands the outcomes of one device to their recorder, if any."""
-
-    progress: PlainProgress = field(default_factory=lambda: PlainProgress(lambda _: None))
-    finished: Callable[[list[Outcome]], None] = lambda _: None
-    so_far: Callable[[list[Outcome]], None] = lambda _: None
-
-    def step(self, device: Device, stage: str, case: str) -> None:
-        self.progress.step(device, stage, case)
-
-    def stepped(self, device: Device) -> None:
-        self.progress.stepped(device)
-
 
 # The columns of `Verified.rows` that a table has room for.
 SHOWN = ("device", "case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(kw_only=True)
@@ -68,11 +52,8 @@ class Verified:
 
     def impostor_rows(self) -> list[dict[str, Any]]:
         """Return a row for each impostor and case; one that other cases reject is not the fault of the tolerance."""
-        rejected = Counter(
-            (planned.operator.suite, planned.operator.name, result.impostor)
-            for _, planned, result in self.impostors
-            if result.declared and result.rejected
-        )
+        declared = [(planned, result) for _, planned, result in self.impostors if result.declared and result.rejected]
+        rejected = Counter((on.operator.suite, on.operator.name, result.impostor) for on, result in declared)
 
         def reason(planned: PlannedCase, result: ImpostorResult) -> str:
             number = rejected[planned.operator.suite, planned.operator.name, result.impostor]
@@ -143,27 +124,24 @@ def plans_for(context: WorkerContext, chosen: Chosen, devices: tuple[Device, ...
 
 
 def on_devices(
-    context: WorkerContext,
-    devices: tuple[Device, ...],
-    progress: PlainProgress,
-    work: Callable[[Device], None],
-    *,
-    timed: bool = True,
+    request: Request, devices: tuple[Device, ...], work: Callable[[Device], None], *, timed: bool = True
 ) -> None:
     """Call `work` on every device at the same time, each in a thread and under its lock; raise the first error."""
     # An interruption is not an error here, for finished results have been handed over by then. Work on a CPU that is not `timed` needs no
     # lock; on a GPU it does, for the lock's holder may need the memory.
 
+    interrupted = request.context.interrupted
+
     def locked(device: Device) -> None:
         free = device.kind == "cpu" and not timed
-        lock = device_lock(device, progress.notify, context.interrupted.is_set)
+        lock = device_lock(device, request.progress.notify, interrupted.is_set)
         try:
             with contextlib.nullcontext() if free else lock:
                 work(device)
         except InterruptedRunError:
             return
         except BaseException:
-            context.interrupted.set()  # the other devices need not go on for a run that has failed
+            interrupted.set()  # the other devices need not go on for a run that has failed
             raise
 
     with ThreadPoolExecutor(max(1, len(devices))) as threads:
@@ -173,15 +151,14 @@ def on_devices(
 
 def verify_devices(request: Request, *, impostors: bool) -> Verified:
     """Verify the selected cases on every device, with their impostors if `impostors`."""
-    verified = Verified()
-    lock = threading.Lock()
+    verified, lock = Verified(), threading.Lock()
     context, progress = request.context, request.progress
     plans = plans_for(context, request.chosen, request.devices, edge=True)
 
     def work(device: Device) -> None:
         plan = plans[device]
         progress.expect(device, len(plan.cases))
-        session = DeviceSession(context, device, plan, Reporter(progress=progress))
+        session = DeviceSession(context, device, plan, Observer(step=progress.step, stepped=progress.stepped))
         try:
             session.verify(impostors=impostors)
         except InterruptedRunError:
@@ -191,7 +168,7 @@ def verify_devices(request: Request, *, impostors: bool) -> Verified:
                 verified.outcomes += [(device, state.outcome(entry)) for entry in state.planned.entries]
                 verified.impostors += [(device, state.planned, result) for result in state.impostors]
 
-    on_devices(context, tuple(device for device, plan in plans.items() if plan.cases), progress, work, timed=False)
+    on_devices(request, tuple(device for device, plan in plans.items() if plan.cases), work, timed=False)
     return verified
 
 
@@ -217,12 +194,9 @@ class HostWatch:
     def during(self, states: Iterable[CaseState], foreign_cores: Iterable[float | None]) -> HostLoad:
         """Return the load with what was seen while cases were timed, and the busy processors of others in each round."""
         readings = [timed.telemetry for state in states for timed in state.rounds]
-        return replace(
-            self.before,
-            rounds=tuple(foreign_cores),
-            performance_states=tuple(sorted({state for item in readings for state in item.performance_states})),
-            foreign_processes=tuple(sorted({pid for item in readings for pid in item.foreign_processes})),
-        )
+        seen = tuple(sorted({state for item in readings for state in item.performance_states}))
+        foreign = tuple(sorted({pid for item in readings for pid in item.foreign_processes}))
+        return replace(self.before, rounds=tuple(foreign_cores), performance_states=seen, foreign_processes=foreign)
 
     def end(self, load: HostLoad) -> None:
         if not self._said and (why := load.disturbs(self._device.kind)):
@@ -263,9 +237,6 @@ def _known(environment: Environment) -> list[Finding]:
     return [Finding(name=name, state="ok", detail=detail) for name, detail in known.items()]
 
 
-_Answer = TypeVar("_Answer")
-
-
 class OpenCase(Value):
     request: Request
     device: Device
@@ -279,8 +250,7 @@ class OpenCase(Value):
 
     def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
         """Return the result of `work` on the device, under its lock."""
-        answers: list[_Answer] = []
-        context, progress = self.request.context, self.request.progress
+        answers, progress = list[_Answer](), self.request.progress
         progress.expect(self.device, 1)
 
         def step(device: Device) -> None:
@@ -288,8 +258,8 @@ class OpenCase(Value):
             answers.append(work(device))
             progress.stepped(device)
 
-        on_devices(context, (self.device,), progress, step)
-        if context.interrupted.is_set():
+        on_devices(self.request, (self.device,), step)
+        if self.request.context.interrupted.is_set():
             raise InterruptedRunError
         return answers[0]
 

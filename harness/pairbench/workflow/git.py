@@ -29,6 +29,19 @@ OF_ANOTHER_REPOSITORY = (
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE"),
     *("GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_INTERNAL_SUPER_PREFIX"),
 )
+# git@host:owner/name.git, ssh://git@host:22/owner/name.git and https://user:secret@host/owner/name.git
+_REMOTE = re.compile(
+    r"(?:(?:https?|ssh|git)://)?(?:[^@/]+@)?(?P<host>[A-Za-z0-9.-]+)(?P<port>:\d+(?=/))?[:/]/?(?P<path>[^?#\s]+?)(?:\.git)?/?"
+)
+_SUBJECT = 200  # most characters of a commit's subject, and of its author
+# Variables of GitLab, Jenkins, Bitbucket and Azure that hold the number alone.
+_NAMES = ("CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID", "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER")
+_MESSAGE = (  # how the message of a merge names its pull or merge request
+    re.compile(r"\AMerge pull request #(\d{1,9})\b"),
+    re.compile(r"\A[^\n]*\(#(\d{1,9})\)[ \t]*(?:\n|\Z)"),  # squashed by GitHub
+    re.compile(r"^See merge request \S{0,300}?!(\d{1,9})\s*$", re.MULTILINE),  # merged by GitLab
+)
+_PREFIX = "pairbench-ab-"  # begins the names of folders of worktrees
 
 
 def git(folder: Path, *arguments: str) -> str | None:
@@ -85,21 +98,14 @@ class Repository:
         """The newest commits of the default branch, so that runs of a detached checkout are known as its own."""
         if self.default_branch is None:
             return frozenset()
-        commits: set[str] = set()
-        for ref in (f"refs/remotes/origin/{self.default_branch}", f"refs/heads/{self.default_branch}"):
-            # Older runs are no reference anyway.
-            commits.update((git(self.folder, "rev-list", "--max-count=5000", ref, "--") or "").split())
-        return frozenset(commits)
+        refs = (f"refs/remotes/origin/{self.default_branch}", f"refs/heads/{self.default_branch}")
+        # Older runs are no reference anyway.
+        several = (git(self.folder, "rev-list", "--max-count=5000", ref, "--") or "" for ref in refs)
+        return frozenset(sha for commits in several for sha in commits.split())
 
     def commit(self, name: str) -> str | None:
         """Return the commit of a branch, a tag or an expression like HEAD~1 in this checkout."""
         return find_commit(self.folder, name) or find_commit(self.folder, f"origin/{name}")
-
-
-# git@host:owner/name.git, ssh://git@host:22/owner/name.git and https://user:secret@host/owner/name.git
-_REMOTE = re.compile(
-    r"(?:(?:https?|ssh|git)://)?(?:[^@/]+@)?(?P<host>[A-Za-z0-9.-]+)(?P<port>:\d+(?=/))?[:/]/?(?P<path>[^?#\s]+?)(?:\.git)?/?"
-)
 
 
 def web_address(remote: str) -> str | None:
@@ -116,16 +122,6 @@ def repository_address(folder: Path) -> str | None:
     """Return the address of the checkout's origin; None outside a checkout, or where origin is no server."""
     remote = git(folder, "remote", "get-url", "origin")
     return web_address(remote) if remote else None
-
-
-_SUBJECT = 200
-# Variables of GitLab, Jenkins, Bitbucket and Azure that hold the number alone.
-_NAMES = ("CI_MERGE_REQUEST_IID", "CHANGE_ID", "BITBUCKET_PR_ID", "SYSTEM_PULLREQUEST_PULLREQUESTNUMBER")
-_MESSAGE = (
-    re.compile(r"\AMerge pull request #(\d{1,9})\b"),
-    re.compile(r"\A[^\n]*\(#(\d{1,9})\)[ \t]*(?:\n|\Z)"),  # squashed by GitHub
-    re.compile(r"^See merge request \S{0,300}?!(\d{1,9})\s*$", re.MULTILINE),  # merged by GitLab
-)
 
 
 def read_commit(folder: Path, variables: Mapping[str, str] = os.environ) -> Commit | None:
@@ -166,9 +162,6 @@ def _of_job(variables: Mapping[str, str]) -> int | None:
         return number if type(number) is int and 0 < number < 10**9 else None
     texts = (variables.get(name, "") for name in _NAMES)
     return next((int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10), None)
-
-
-_PREFIX = "pairbench-ab-"
 
 
 @dataclass(frozen=True)

@@ -24,19 +24,11 @@ from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plain import Value, redacted
 from pairbench.model.record import CALL, COLUMNS, DEVICE, RESULT_COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted, matches, parse_selection
+from pairbench.store import reader
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
 from pairbench.store.location import RunFile, Store, StoreLocation
-from pairbench.store.reader import (
-    IndexedRun,
-    Records,
-    RunIndex,
-    read_distinct,
-    read_frame,
-    read_records,
-    read_run,
-    read_series,
-)
+from pairbench.store.reader import IndexedRun, Records, RunIndex
 from pairbench.store.reading import dataset_files
 from pairbench.workflow.git import Repository
 from pairbench.workflow.setup import store_of
@@ -49,6 +41,20 @@ NEEDED = (  # the columns of a trend; fewer are faster to read
     *("definition_hash", "implementation_hash", "environment_hash", *FIELDS),
     *RESULT_COLUMNS,
 )
+RUNS = 30  # earlier runs in which a series is looked for moves that make its noise floor
+_LEVELS = ("status", "device_kind", "device_p50_ns", "device_p95_ns", "call_p50_ns", "call_p95_ns")
+_SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer", "device_timer")
+_COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
+AUTO = "auto"
+# The number of runs in a reference, such as a branch or another store: more average out more noise, and reach further back.
+WINDOW = 5
+WORDS = (
+    "auto, latest, latest~N, previous, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
+    "2026-11-01..2026-11-07, a parquet file, or another store"
+)
+_AHEAD = dt.timedelta(hours=1)  # The largest lead of a clock before a run counts as one from the future
+_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
+_ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 
 
 def read_trend(store: Store, text: str, *, timer: str | None, last: int | None, wanted: Wanted) -> Reading[Trend]:
@@ -67,12 +73,9 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
     place = StoreLocation.of(store)
     suite, separator, rest = text.partition("::")
     text = f"{place.moved.get(suite, suite)}{separator}{rest}"
-    looked: set[RunFile] = set()
-    known: dict[Series, tuple[str, str | None]] = {}
+    looked, known = set[RunFile](), dict[Series, tuple[str, str | None]]()
     stored = dataset_files(place, "records")
     problems = stored.problems
-    here: list[Series] = []
-    fitting: list[Series] = []
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
     by_device: defaultdict[str, list[RunFile]] = defaultdict(list)
     for file in stored.files:
@@ -80,7 +83,7 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
     newest = ([file for several in by_device.values() for file in several[-number:]] for number in _NEWEST)
     for stage, files in enumerate([*newest, stored.files]):
         unread = [file for file in files if file not in looked]
-        reading = read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
+        reading = reader.read_distinct(place, (*COLUMNS, "device_kind", "tier"), unread)
         looked.update(unread)
         for row in itertools.chain.from_iterable(reading.value.values()):
             if (series := Series.of_row(row)) is not None:
@@ -120,14 +123,14 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
 def read_history(store: Store, series: Series) -> tuple[Reading[Records], Floor | None, AcceptedLevel | None]:
     """Return the records of a series and of the other implementations of its case, oldest run first, its noise floor, and its accepted level."""
     where = {"device_name": series.device_name, "suite": series.suite, "case": series.case, "mode": series.mode}
-    reading = read_series(store, where=where, columns=NEEDED)
+    reading = reader.read_series(store, where=where, columns=NEEDED)
     # What a run had no time for is no part of a history, unless there is nothing else.
     records = tuple(record for record in reading.value if record.reason != OUT_OF_BUDGET) or reading.value
     first = {record.environment_hash: record.run_id for record in reversed(reading.value)}
     # The environment is long and seldom another, so it is read once for each that there was.
     if len(first) > 1:
         columns = ("run_id", "environment_hash", "environment")
-        reading_of_first = read_series(store, where=where, columns=columns, run_ids=set(first.values()))
+        reading_of_first = reader.read_series(store, where=where, columns=columns, run_ids=set(first.values()))
         known = {record.environment_hash: record.environment for record in reading_of_first.value}
         records = tuple(replace(record, environment=known.get(record.environment_hash, "{}")) for record in records)
     calibrations, acceptances = read_calibrations(store), read_acceptances(store)
@@ -153,7 +156,7 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
     """Return the newest measured record of each wanted series, or the wanted records of one run, with their baselines."""
     place = store_of(config)
     with collector_at_rest():
-        reading = _newest(place, wanted) if run is None else read_run(place, run)
+        reading = _newest(place, wanted) if run is None else reader.read_run(place, run)
     if not (records := wanted.records(reading.value, beside="baseline")):
         nothing = f"{wanted} selects nothing that was measured in store {config.shown_store!r}".strip()
         nothing = "; ".join([nothing, *reading.problems])
@@ -164,7 +167,7 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
 def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]:
     """Return the newest measured record of each series of the wanted cases: names first, then only whole rows of those runs."""
     columns = [*COLUMNS, "operator", "device_kind", "run_id"]
-    frame, problems = read_frame(place, columns=columns, where={"status": Status.MEASURED.value})
+    frame, problems = reader.read_frame(place, columns=columns, where={"status": Status.MEASURED.value})
     named = frame.dropna(subset=["operator", "case"])
     names = named[["suite", "operator", "case", "device_name", "device_kind"]].drop_duplicates()
     rows_of_names = list(names.itertuples(index=False, name=None))
@@ -175,16 +178,9 @@ def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]
     run_of = {Series.of_row(row): row["run_id"] for row in newest.to_dict("records")}
     if not run_of:
         return Reading((), problems)
-    rows, more = read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})
+    rows, more = reader.read_records(place, sorted(set(run_of.values())), where={"case": sorted(cases)})
     taken = tuple(row for row in rows if (series := Series.of(row)) and run_of.get(series) == row.run_id)
     return Reading(taken, tuple(dict.fromkeys([*problems, *more])))
-
-
-RUNS = 30
-
-_LEVELS = ("status", "device_kind", "device_p50_ns", "device_p95_ns", "call_p50_ns", "call_p95_ns")
-_SAMENESS = ("environment_hash", "implementation_hash", "definition_hash", "timer", "device_timer")
-_COLUMNS = (*COLUMNS, *_LEVELS, *_SAMENESS)
 
 
 def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collection[Series]) -> dict[Series, Floor]:
@@ -199,8 +195,7 @@ def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collec
 
 
 def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:
-    past: dict[Series, list[Past]] = defaultdict(list)
-    known: dict[tuple[Any, ...], Series | None] = {}
+    past, known = defaultdict[Series, list[Past]](list), dict[tuple[Any, ...], Series | None]()
     several = (zip(*(rows[name] for name in names), strict=True) for names in (COLUMNS, _LEVELS, _SAMENESS))
     for key, (status, kind, device_p50, device_p95, call_p50, call_p95), sameness in zip(*several, strict=True):
         of_device = kind != "cpu" and device_p50 is not None and device_p50 > 0
@@ -252,12 +247,9 @@ def newest_calibrations(
 def quiet(calibrations: Iterable[Calibration], current: Iterable[Record]) -> frozenset[Series]:
     """Return the series whose machine, in its present environment, was calibrated and is quiet enough to judge times."""
     here = {(record.device_name, record.environment_hash) for record in current}
-    return frozenset(
-        series
-        for one in calibrations
-        if (one.device_name, one.environment_hash) in here and one.alarms <= DEFAULT.calibration_alarms * one.judged
-        for series in one.floors
-    )
+    of_here = (one for one in calibrations if (one.device_name, one.environment_hash) in here)
+    calm = (one for one in of_here if one.alarms <= DEFAULT.calibration_alarms * one.judged)
+    return frozenset(series for one in calm for series in one.floors)
 
 
 def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
@@ -274,19 +266,6 @@ def widest(*several: Mapping[Series, Floor]) -> dict[Series, Floor]:
             )
             widest_floors[series] = replace(wider, host=host, host_relative=relative)
     return widest_floors
-
-
-AUTO = "auto"
-# The number of runs in a reference, such as a branch or another store: more average out more noise, and reach further back.
-WINDOW = 5
-WORDS = (
-    "auto, latest, latest~N, previous, last:N, a run id or its beginning, a commit, branch or tag, a date or range of dates such as "
-    "2026-11-01..2026-11-07, a parquet file, or another store"
-)
-
-_AHEAD = dt.timedelta(hours=1)  # The largest lead of a clock before a run counts as one from the future
-_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?)?")
-_ORDER = re.compile(r"auto|previous|latest(~(?P<behind>\d+))?|last:(?P<count>.*)")
 
 
 class Picked(Value):
@@ -311,8 +290,7 @@ class RunSelector:
     def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime) -> None:
         # Runs that began after `now` are left out of what is picked by time.
         self.index, self._repository, self._now = index, repository, now
-        self._notes: list[str] = []
-        self._future: dict[str, str] = {}
+        self._notes, self._future = list[str](), dict[str, str]()
 
     @classmethod
     def of_store(cls, store: str | StoreLocation, folder: Path) -> "RunSelector":
@@ -386,8 +364,7 @@ class RunSelector:
 
     def _newest_of_devices(self) -> tuple[IndexedRun, ...]:
         """Return the newest run of each device model that began within a day of the newest of all, with the runs that confirm them."""
-        newest: list[IndexedRun] = []
-        seen: set[str] = set()
+        newest, seen = list[IndexedRun](), set[str]()
         for head in self.index:
             if not head.has_series or head.confirms is not None or not self.is_past(head):
                 continue

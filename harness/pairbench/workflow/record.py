@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pairbench.errors import EmptyStoreError, PairbenchError, SuiteError, UsageE
 from pairbench.execute.parent.budget import Budget
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.parent.session import DeviceSession
+from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.model.environment import OWN_TIMERS, Commit, Device, Environment, HostLoad, Settings
 from pairbench.model.outcome import NOT_REACHED, OUT_OF_BUDGET, PRECISE, SAMPLE_CAP, TIME_CAP, Outcome, Status
 from pairbench.model.plain import Value
@@ -33,12 +34,29 @@ from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_frame
 from pairbench.store.writer import RunWriter, Spool, push, waiting
-from pairbench.workflow.devices import HostWatch, Reporter, on_devices, plans_for, probe_device
+from pairbench.workflow.devices import HostWatch, on_devices, plans_for, probe_device
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.progress import PublishedProgress
 from pairbench.workflow.setup import Chosen, Request, requested_of, stamp, store_of
 
 _Case = tuple[str, str]
+_case: Callable[[Outcome | PlannedCase], _Case] = attrgetter("operator.suite", "case.key")
+_sampled: Callable[[Samples], tuple[object, ...]] = attrgetter("suite", "case", "implementation", "mode", "round")
+_KEY = ("implementation", "mode", "definition_hash", "implementation_hash")
+COLUMNS = ("run_id", "suite", "case", *_KEY, "status", "reason", "timer", "n_rounds", "launch_status")
+_NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
+_STOPS = {
+    None: "without a reason",
+    PRECISE: "precise enough",
+    TIME_CAP: "out of the case's time",
+    SAMPLE_CAP: "at the most samples",
+}
+# What is left after a quarter of a second is between processes: on an H100 device P50 of two runs differs by 0.10 % instead of 0.11
+# with twice the time (median of 219 series), P95 by 0.11 % instead of 0.12.
+_ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
+# A CPU's rounds differ by more (1.6 % on a Xeon with two cores, 465 series) than what is uncertain within one (0.24 %), so more samples
+# of each say nothing: P50 of two runs differs by 1.2 % instead of 1.1 with twice the time, P95 by 2.8 % instead of 2.4.
+_ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
 
 
 @dataclass(kw_only=True)
@@ -73,9 +91,9 @@ class Recorder:
     def _store(self, outcomes: list[Outcome], records: list[Record]) -> None:
         if self.writer is None:
             return
-        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _key(row) not in self.sampled]
+        samples = [row for row in to_samples(self.run, self.environment, outcomes) if _sampled(row) not in self.sampled]
         self.writer.append_samples(samples)
-        self.sampled.update(map(_key, samples))
+        self.sampled.update(map(_sampled, samples))
         case = _case(outcomes[0])
         rows = self.rows.setdefault(case, {})
         rows.update(zip((outcome.entry for outcome in outcomes), records, strict=True))
@@ -89,14 +107,6 @@ class Recorder:
                 self.writer.append_records(records)
                 self.writer.expect((self.environment.device, case) for case in map(_case, plan.cases))
             self.records += records
-
-
-def _case(one: Outcome | PlannedCase) -> _Case:
-    return one.operator.suite, one.case.key
-
-
-def _key(row: Samples) -> tuple[object, ...]:
-    return row.suite, row.case, row.implementation, row.mode, row.round
 
 
 class Kept(Value):
@@ -115,8 +125,7 @@ class RunFiles:
         """Prepare the spool; no file is made yet."""
         self._run, self._location, self._notify = run, StoreLocation.of(store), notify
         self._spool = Spool(self._location, run.run_id, notify)
-        self._writers: dict[str, RunWriter] = {}
-        self._lock = threading.Lock()
+        self._writers, self._lock = dict[str, RunWriter](), threading.Lock()
 
     def remind(self) -> None:
         """Report how many earlier runs have results that the store did not take."""
@@ -161,10 +170,6 @@ def settle(spool: Spool, notify: Callable[[str], None]) -> Kept | None:
     return None
 
 
-_KEY = ("implementation", "mode", "definition_hash", "implementation_hash")
-COLUMNS = ("run_id", "suite", "case", *_KEY, "status", "reason", "timer", "n_rounds", "launch_status")
-
-
 def _keys(planned: PlannedCase) -> list[tuple[Any, ...]]:
     """Return the values of `_KEY` of everything in a case that is tried."""
     operator = planned.operator
@@ -191,9 +196,6 @@ def _settled(row: Mapping[str, Any], timer: str, rounds: int) -> bool:
         return bool(profiled and row["timer"] == timer and (row["n_rounds"] or 0) >= rounds)
     # These repeat: the code decides them, and neither load nor luck.
     return row["status"] in (Status.MISMATCHED, Status.SKIPPED) and row["reason"] not in _NOT_TRIED
-
-
-_NOT_TRIED = (NOT_REACHED, OUT_OF_BUDGET)
 
 
 def in_turn(cases: Iterable[PlannedCase], rows: Iterable[Mapping[str, Any]]) -> tuple[PlannedCase, ...]:
@@ -292,14 +294,6 @@ class DoneRun:
         return lines + (self.kept.lines() if self.kept else [])
 
 
-_STOPS = {
-    None: "without a reason",
-    PRECISE: "precise enough",
-    TIME_CAP: "out of the case's time",
-    SAMPLE_CAP: "at the most samples",
-}
-
-
 def record_run(
     request: Request,
     *,
@@ -346,8 +340,8 @@ def record_run(
             recorder.environment = watch.during(session.states, session.foreign_cores).put_in(environment)
             recorder.keep(outcomes)
 
-        reporter = Reporter(progress=progress, finished=keep, so_far=recorder.hold)
-        session = DeviceSession(contexts[device], device, plan, reporter)
+        observer = Observer(step=progress.step, stepped=progress.stepped, finished=keep, so_far=recorder.hold)
+        session = DeviceSession(contexts[device], device, plan, observer)
         try:
             session.run(context.settings.rounds, budgeted)
         finally:
@@ -356,7 +350,8 @@ def record_run(
     try:
         with contextlib.closing(PublishedProgress(progress, run.run_id, store_of(config).address)) as progress:
             # A plan without cases has nothing to wait for, but for the rows of suites that could not be loaded.
-            on_devices(context, tuple(one for one in plans if plans[one].cases or chosen.survey.broken), progress, work)
+            needed = tuple(one for one in plans if plans[one].cases or chosen.survey.broken)
+            on_devices(replace(request, progress=progress), needed, work)
     except Exception as error:
         if not done.records:
             raise
@@ -383,14 +378,7 @@ def _budgeted(config: Config, began: float | None, settings: Settings, recorder:
     def width(state: CaseState) -> float | None:
         return speedup_halfwidth(tuple(recorder.rows.get(_case(state.planned), {}).values()))
 
-    return Budget(
-        deadline=began + config.budget_s,
-        seconds=config.budget_s,
-        rounds=settings.rounds,
-        case_seconds=settings.case_seconds,
-        width=width,
-        target=settings.target,
-    )
+    return Budget(deadline=began + config.budget_s, seconds=config.budget_s, settings=settings, width=width)
 
 
 def _stored_rows(config: Config, where: dict[str, Any]) -> Reading[list[dict[str, Any]]]:
@@ -417,14 +405,6 @@ def context_for(context: WorkerContext, config: Config, device: Device) -> Worke
     usual = _ON_A_GPU if device.kind == "cuda" else _ON_A_CPU
     chosen = {name: value for name, value in usual.items() if name not in config.given}
     return replace(context, settings=replace(context.settings, **chosen))
-
-
-# What is left after a quarter of a second is between processes: on an H100 device P50 of two runs differs by 0.10 % instead of 0.11
-# with twice the time (median of 219 series), P95 by 0.11 % instead of 0.12.
-_ON_A_GPU: dict[str, Any] = {"case_seconds": 0.25}
-# A CPU's rounds differ by more (1.6 % on a Xeon with two cores, 465 series) than what is uncertain within one (0.24 %), so more samples
-# of each say nothing: P50 of two runs differs by 1.2 % instead of 1.1 with twice the time, P95 by 2.8 % instead of 2.4.
-_ON_A_CPU: dict[str, Any] = {"case_seconds": 0.15, "target": 0.01, "min_samples": 400}
 
 
 def without_existing(

@@ -20,6 +20,8 @@ from pairbench.plan import Selection, names_implementation
 _NAMED = 40  # The most names of a line; JSON has all
 
 OperatorKey = tuple[str, str]
+SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
+_KEY = "asked"  # The key in the stored environment; files of every release have it
 
 
 class Narrowed(Value):
@@ -72,11 +74,6 @@ class Narrowed(Value):
 def _listed(names: Sequence[str]) -> str:
     more = f", and {len(names) - _NAMED} more (--format json names all)" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
-
-
-SCOPE_COLUMNS = ("device_name", "suite", "mode", "tier", "environment")
-
-_KEY = "asked"  # The key in the stored environment; files of every release have it
 
 
 class Requested(Value):

@@ -17,13 +17,24 @@ from pairbench.config import Config, load_config
 from pairbench.errors import SuiteError, UsageError
 from pairbench.model.environment import Device, Settings
 from pairbench.model.plain import Value, whole_text
+from pairbench.model.plan import OperatorDescription
 from pairbench.own_folders import held_folder, sweep_folders
 from pairbench.plan import Equipment, Selection, narrow, parse_selection, same_model, tiers_for
 from pairbench.suite.modules import PROBLEM, find_suites, moved_suites, refuse_syntax_errors
 from pairbench.suite.reached import names_compiler
 from pairbench.workflow.requested import Narrowed, Requested
 
+if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
+    import datetime as dt
+
+    from pairbench.execute.parent.launch import Launchers
+    from pairbench.execute.parent.pool import WorkerContext
+    from pairbench.execute.parent.scout import Survey
+    from pairbench.store.location import StoreLocation
+    from pairbench.workflow.progress import PlainProgress
+
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FORMATS = ("table", "markdown", "json")
 
 
 class _Asked(SystemExit):
@@ -77,10 +88,8 @@ def default_suites(config: Config) -> tuple[Path, ...]:
     """Return the suite files that a command takes if no SELECT argument names one."""
     files = find_suites(default_places(config))
     if not files and config.suites is None:
-        raise SuiteError(
-            f"no suite here: no *.py file in {Path.cwd()}, or below, declares an Operator; name a file or folder of suites, "
-            "or take the pairs that come with pairbench by --catalogue"
-        )
+        advice = "name a file or folder of suites, or take the pairs that come with pairbench by --catalogue"
+        raise SuiteError(f"no suite here: no *.py file in {Path.cwd()}, or below, declares an Operator; {advice}")
     return files
 
 
@@ -121,19 +130,6 @@ def shown(file: Path, config: Config) -> str:
         return f"suites/{path.relative_to(catalogue).as_posix()}"
     root = config.root.resolve()
     return whole_text(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
-
-
-if TYPE_CHECKING:  # what runs workers costs every `--help` a tenth of a second
-    import datetime as dt
-
-    from pairbench.execute.parent.launch import Launchers
-    from pairbench.execute.parent.pool import WorkerContext
-    from pairbench.execute.parent.scout import Survey
-    from pairbench.model.plan import OperatorDescription
-    from pairbench.store.location import StoreLocation
-    from pairbench.workflow.progress import PlainProgress
-
-FORMATS = ("table", "markdown", "json")
 
 
 def configure(output: str = "table", **options: Any) -> Config:
@@ -192,7 +188,7 @@ class Chosen(Value):
     narrowed: Narrowed | None = None
     against: str = ""
 
-    def operators(self) -> tuple["OperatorDescription", ...]:
+    def operators(self) -> tuple[OperatorDescription, ...]:
         if not self.selections:
             return self.survey.operators
         taken = []
@@ -260,10 +256,8 @@ def open_request(
         yield Request(config, context, chosen, devices, progress)
 
 
-def choose(
-    config: Config, context: "WorkerContext", select: list[str] | None, implementations: Iterable[str] = ()
-) -> Chosen:
-    return load(context, ask(config, select), implementations)
+def choose(config: Config, context: "WorkerContext", select: list[str] | None, names: Iterable[str] = ()) -> Chosen:
+    return load(context, ask(config, select), names)
 
 
 class SelectedSuites(Value):
@@ -279,19 +273,13 @@ def load(context: "WorkerContext", asked: SelectedSuites, implementations: Itera
     """Load suites in a worker, which also finds the devices."""
     from pairbench.execute.parent.scout import survey
 
-    surveyed = survey(context, asked.suites)
-    return Chosen(
-        survey=surveyed,
-        selections=asked.selections,
-        implementations=tuple(implementations),
-        against=context.settings.against,
-    )
+    surveyed, names, against = survey(context, asked.suites), tuple(implementations), context.settings.against
+    return Chosen(survey=surveyed, selections=asked.selections, implementations=names, against=against)
 
 
 def ask(config: Config, select: list[str] | None) -> SelectedSuites:
     """Find the suites that SELECT arguments name; a name without a file is looked for in all of the settings' suites."""
-    selections: list[Selection] = []
-    files: list[Path] = []
+    selections, files = list[Selection](), list[Path]()
     for text in select or []:
         # A folder may be named without its slash.
         selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
@@ -303,9 +291,8 @@ def ask(config: Config, select: list[str] | None) -> SelectedSuites:
             raise SuiteError(f"suite {selection.suite!r} is {new!r} now; name that")
         inside = find_suites((path,))
         if not inside:
-            raise SuiteError(
-                f"folder {selection.suite!r} holds no suite file, expected a *.py that declares an Operator"
-            )
+            expected = "expected a *.py that declares an Operator"
+            raise SuiteError(f"folder {selection.suite!r} holds no suite file, {expected}")
         files += inside
         selections += [replace(selection, suite=shown(file, config)) for file in inside]
     narrowed = narrow(selections)
@@ -318,8 +305,7 @@ def ask(config: Config, select: list[str] | None) -> SelectedSuites:
 
 def stored_select(config: Config, select: Iterable[str]) -> tuple[Selection, ...]:
     """Return SELECT arguments for stored records: files and folders by the names that records have."""
-    selections: list[Selection] = []
-    moved = moved_here(config)
+    selections, moved = list[Selection](), moved_here(config)
     for text in select:
         selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
         suite = selection.suite

@@ -6,6 +6,7 @@ import pytest
 
 from pairbench.execute.parent.budget import Budget
 from pairbench.execute.parent.case_state import CaseState
+from pairbench.model.environment import Settings
 from pairbench.model.outcome import OUT_OF_BUDGET, Status, Verification
 from tests.execute.made import planned, timed_round
 
@@ -76,10 +77,8 @@ def spend(
     budget = Budget(
         deadline=budget_s,
         seconds=budget_s,
-        rounds=3,
-        case_seconds=1.0,
+        settings=Settings(rounds=3, case_seconds=1.0, target=0.005),
         width=lambda state: by_key.get(state.planned.case.key),
-        target=0.005,
         clock=lambda: session.now,
         start_s=3.0,
     )

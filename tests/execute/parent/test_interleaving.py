@@ -53,9 +53,7 @@ class FakeWorker:
         self._open: protocol.OpenCase | None = None
         self._blocks = 0
         self.alive = True
-
-    def log_line(self, marker: str) -> str | None:
-        return None
+        self.log = SimpleNamespace(line=lambda _: None)
 
     def _fate(self, stage: str, entry: Entry | None = None) -> str:
         return self._fates.get((self._side, stage, entry.implementation if entry else ""), "")

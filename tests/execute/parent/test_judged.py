@@ -33,8 +33,8 @@ class Process:
     closed: bool = False
 
     @property
-    def received_at(self) -> float:
-        return time.monotonic()
+    def line(self) -> SimpleNamespace:
+        return SimpleNamespace(received_at=time.monotonic())
 
     def request(self, job: Any, outputs: int | None = None) -> Iterator[Any]:
         yield from self.script(job)
@@ -65,9 +65,9 @@ def verdicts(*found: protocol.Judged | protocol.Ended, held: tuple[Any, ...] = (
         match job:
             case protocol.HoldCase():
                 yield from held
-            case protocol.CompareInputs():
+            case protocol.Inputs():
                 yield protocol.Judged(mismatch=None)
-            case protocol.JudgeOutputs():
+            case protocol.Outputs():
                 yield next(left)
 
     return Process(script)
@@ -138,7 +138,7 @@ def test_an_impostor_is_rejected_by_the_judge() -> None:
 
 def test_other_inputs_in_another_process_are_the_suite_s_fault() -> None:
     others = protocol.Judged(mismatch="inputs() makes others")
-    judge = Process(lambda job: iter([others] if isinstance(job, protocol.CompareInputs) else []))
+    judge = Process(lambda job: iter([others] if isinstance(job, protocol.Inputs) else []))
     worker = says(protocol.Inputs(sums=(("0:x", "1"),)))
     (ended,) = results(worker, judge, VERIFY)
     assert ended == protocol.Ended(entry=None, status=Status.FAILED, reason="inputs() makes others")
@@ -147,7 +147,7 @@ def test_other_inputs_in_another_process_are_the_suite_s_fault() -> None:
 
 def test_a_judge_that_ends_takes_the_worker_with_it_that_waits_for_it() -> None:
     def script(job: Any) -> Iterator[Any]:
-        if isinstance(job, protocol.JudgeOutputs):
+        if isinstance(job, protocol.Outputs):
             raise WorkerEndedError(1, Status.FAILED, "crashed")
         yield from ()
 

@@ -301,7 +301,7 @@ def test_what_is_closed_before_it_was_forked_never_works(context: WorkerContext,
 def test_what_a_worker_prints_costs_its_parent_little(forking: WorkerContext, suite: Path) -> None:
     """100 MiB: its end is read, and no more is kept than a part of it."""
     with WorkerProcess(forking, CPU) as worker:
-        log = os.dup(worker._log.fileno())
+        log = os.dup(worker.log.fileno())
         tracemalloc.start()
         with pytest.raises(WorkerEndedError) as caught:
             list(worker.request(job(suite, "baseline", "shouts")))

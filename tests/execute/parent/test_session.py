@@ -39,9 +39,7 @@ class FakeWorker:
         self._fates = fates
         self._jobs = jobs
         self.alive = True
-
-    def log_line(self, marker: str) -> str | None:
-        return None
+        self.log = SimpleNamespace(line=lambda _: None)
 
     def request(self, job: Any) -> Iterator[Any]:
         assert self.alive, "a job for a dead worker"

@@ -187,7 +187,8 @@ def test_what_runs_short_beside_others_is_left_at_once(monkeypatch: pytest.Monke
         at_work = 0
 
         def get(self) -> Any:
-            return SimpleNamespace(request=self.request, close=self.close, log_line=lambda _: None)
+            log = SimpleNamespace(line=lambda _: None)
+            return SimpleNamespace(request=self.request, close=self.close, log=log)
 
         def request(self, job: Any) -> Iterator[Verification]:
             alone = self.closed > 1

@@ -14,38 +14,34 @@ from pairbench.model.plan import BrokenSuite, Entry
 
 _OF_VERIFYING = (protocol.Inputs, protocol.Outputs)
 _OF_TIMING = (protocol.DrawSeed, protocol.Taken, protocol.TimedCase, protocol.Answer)
-_OUTSIDE_ONLY = (*_OF_VERIFYING, *_OF_TIMING)
-"""Answers that come only where outputs are judged in another process."""
+_OUTSIDE_ONLY = (*_OF_VERIFYING, *_OF_TIMING)  # answers that come only where outputs are judged in another process
 _ANSWERS: dict[type, tuple[type, ...]] = {
     protocol.FindDevices: (protocol.FoundDevices,),
     protocol.Wait: (),
     protocol.Describe: (protocol.DescribedSuite, BrokenSuite),
     protocol.Probe: (Environment,),
     protocol.Diagnose: (Finding,),
+    # Answers to jobs about a case, which may end.
+    protocol.VerifyCase: (Verification, outcome.ImpostorResult, *_OF_VERIFYING, protocol.InputsMade, protocol.Ended),
+    protocol.TimeCase: (outcome.TimedRound, *_OF_TIMING, protocol.InputsMade, protocol.Ended),
+    protocol.HoldCase: (outcome.ImpostorResult, protocol.TooLarge, protocol.HoldsMuch, protocol.Ended),
+    protocol.Inputs: (protocol.Judged, protocol.Ended),
+    protocol.Outputs: (protocol.Judged, protocol.Ended),
+    protocol.TimeAlone: (protocol.Alone, protocol.TooLarge, protocol.Ended),
+    protocol.JudgeTimed: (protocol.Request, protocol.Ended),
+    protocol.ProfileCase: (outcome.Profile, protocol.InputsMade, protocol.Ended),
+    protocol.OpenCase: (protocol.Opened, protocol.Ended),
+    protocol.TakeBlock: (protocol.TakenBlock, protocol.Ended),
+    protocol.CloseCase: (outcome.TimedRound, protocol.Ended),
+    protocol.FingerprintOutputs: (protocol.Fingerprint, protocol.Ended),
+    protocol.SaveOutputs: (Entry, protocol.Ended),
+    protocol.CompareOutputs: (outcome.OutputsCompared, protocol.Ended),
+    protocol.BreakDownCase: (Breakdown, NotInspected, protocol.Ended),
+    protocol.DivergeCase: (Divergence, NotInspected, protocol.Ended),
 }
-_ABOUT_CASES: dict[type, tuple[type, ...]] = {
-    protocol.VerifyCase: (Verification, outcome.ImpostorResult, *_OF_VERIFYING, protocol.InputsMade),
-    protocol.TimeCase: (outcome.TimedRound, *_OF_TIMING, protocol.InputsMade),
-    protocol.HoldCase: (outcome.ImpostorResult, protocol.TooLarge, protocol.HoldsMuch),
-    protocol.CompareInputs: (protocol.Judged,),
-    protocol.JudgeOutputs: (protocol.Judged,),
-    protocol.TimeAlone: (protocol.Alone, protocol.TooLarge),
-    protocol.JudgeTimed: (protocol.Request,),
-    protocol.ProfileCase: (outcome.Profile, protocol.InputsMade),
-    protocol.OpenCase: (protocol.Opened,),
-    protocol.TakeBlock: (protocol.TakenBlock,),
-    protocol.CloseCase: (outcome.TimedRound,),
-    protocol.FingerprintOutputs: (protocol.Fingerprint,),
-    protocol.SaveOutputs: (Entry,),
-    protocol.CompareOutputs: (outcome.OutputsCompared,),
-    protocol.BreakDownCase: (Breakdown, NotInspected),
-    protocol.DivergeCase: (Divergence, NotInspected),
-}
-"""Answers to jobs about a case, which may end beside these."""
 _EXPECTED: dict[type, Mapping[str, type]] = {
-    job: {answer.__name__: answer for answer in (*answers, *ends, protocol.Done, protocol.Broken)}
-    for table, ends in ((_ANSWERS, ()), (_ABOUT_CASES, (protocol.Ended,)))
-    for job, answers in table.items()
+    job: {answer.__name__: answer for answer in (*answers, protocol.Done, protocol.Broken)}
+    for job, answers in _ANSWERS.items()
 }
 _EXACTLY_ONE = (protocol.FindDevices, protocol.Describe, protocol.Probe)
 _ONCE = (
@@ -60,9 +56,7 @@ class Answers:
     """The answers to one job, checked as they come."""
 
     def __init__(self, job: protocol.Job) -> None:
-        self._job = job
-        self._count = 0
-        self._once: set[type] = set()
+        self._job, self._count, self._once = job, 0, set[type]()
         self.expected = _EXPECTED[type(job)]
 
     def check(self, answer: Any) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.session import DeviceSession
+from pairbench.model.environment import Settings
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 
 _CLOSING_PART = 0.02  # the part of the budget that is kept for the last statistics and files
-_FIRST_PART = 0.5
-"""The part of the time that the first batch may take, by a guess that nothing has put right yet."""
+_FIRST_PART = 0.5  # the part of the time that the first batch may take, by a guess that nothing has put right yet
 _WIDEST_PART = 0.25
 """The part of the imprecise cases that a further round takes, the widest first: not a single case, for a round costs the start of a process."""
 
@@ -26,11 +26,9 @@ class Budget:
 
     deadline: float
     seconds: float
-    rounds: int
-    case_seconds: float
+    settings: Settings
     width: Callable[[CaseState], float | None]
     """Returns the half-width of a case's log speedup, widest over its variants; up to the target a case is precise."""
-    target: float
     clock: Callable[[], float] = time.monotonic
     start_s: float = 5.0  # seconds until a batch's round workers are ready; a guess until the first batch
     verify_s: list[float] = field(default_factory=list)
@@ -41,17 +39,12 @@ class Budget:
         return self.deadline - _CLOSING_PART * self.seconds - self.clock()
 
     def typical_verify_s(self) -> float:
-        return sum(self.verify_s) / len(self.verify_s) if self.verify_s else self.case_seconds
+        return sum(self.verify_s) / len(self.verify_s) if self.verify_s else self.settings.case_seconds
 
     def rest_s(self, verify_s: float) -> float:
         """Return the seconds that timing and profiling a case may take, given those of verifying it."""
         # A round makes the inputs and calls everything for the first time, as verifying does.
-        return (self.rounds * (verify_s + self.case_seconds) + verify_s) * self._correction()
-
-    def learn(self, batch: list[float], spent_s: float) -> None:
-        """Correct further guesses: the cases of a batch took `batch` seconds each to verify, and all together `spent_s` after that."""
-        self.guessed_s += sum(map(self.rest_s, batch)) / self._correction()
-        self.spent_s += spent_s
+        return (self.settings.rounds * (verify_s + self.settings.case_seconds) + verify_s) * self._correction()
 
     def _correction(self) -> float:
         return min(10.0, max(0.1, self.spent_s / self.guessed_s)) if self.guessed_s else 1.0
@@ -63,7 +56,7 @@ class Budget:
             pass
         for state in waiting:
             _give_up(state)
-        number, start_s = self.rounds, self.start_s
+        number, start_s = self.settings.rounds, self.start_s
         while states := self._widest(session, self.left() - start_s):
             with session.round_workers(1) as ahead, ahead.round() as (workers,):
                 session.time_round(states, workers, number, f"round {number + 1}")
@@ -75,14 +68,16 @@ class Budget:
         until = self.left() * (_FIRST_PART if first else 1.0) + self.clock()
         if not first and not self._fits(until, self.start_s, self.typical_verify_s()):
             return False
-        with session.round_workers(self.rounds) as ahead:
+        with session.round_workers(self.settings.rounds) as ahead:
             batch = self._verified(session, waiting, until)
             began = self.clock()
-            session.time(self.rounds, ahead, batch)
+            session.time(self.settings.rounds, ahead, batch)
         session.profile(batch.keys(), final=False)
         if batch:
             self.start_s = ahead.waited_s
-            self.learn(list(batch.values()), self.clock() - began - ahead.waited_s)
+            # This puts further guesses right.
+            self.guessed_s += sum(map(self.rest_s, batch.values())) / self._correction()
+            self.spent_s += self.clock() - began - ahead.waited_s
         return True
 
     def _verified(self, session: DeviceSession, waiting: deque[CaseState], until: float) -> dict[CaseState, float]:
@@ -121,7 +116,8 @@ class Budget:
     def _widest(self, session: DeviceSession, seconds: float) -> list[CaseState]:
         """Return the cases of a further round: the widest imprecise ones that fit into some seconds."""
         widths = {state: self.width(state) or 0.0 for state in session.timed() if state.rounds}
-        wide = sorted((state for state in widths if widths[state] > self.target), key=lambda state: -widths[state])
+        imprecise = (state for state in widths if widths[state] > self.settings.target)
+        wide = sorted(imprecise, key=lambda state: -widths[state])
         taken: list[CaseState] = []
         for state in wide:
             if len(taken) < math.ceil(_WIDEST_PART * len(wide)) and session.round_s[state] <= seconds:

@@ -12,22 +12,11 @@ from typing import Any
 
 from pairbench.execute import protocol
 from pairbench.execute.parent.judged import CulpritUnknownError, judged_results
-from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
+from pairbench.execute.parent.pool import WorkerEndedError, Workers
 from pairbench.execute.protocol import NOBODY, CaseJob, Ended, InputsMade, VerifyCase
 from pairbench.execute.wire import NoMessageError
-from pairbench.model.environment import Device
-from pairbench.model.outcome import (
-    NOT_PROFILED,
-    NOT_REACHED,
-    NOTHING_RIGHT,
-    ImpostorResult,
-    Launches,
-    Outcome,
-    Profile,
-    Status,
-    TimedRound,
-    Verification,
-)
+from pairbench.model import outcome
+from pairbench.model.outcome import ImpostorResult, Launches, Outcome, Profile, Status, TimedRound, Verification
 from pairbench.model.plan import LIBRARY, Entry, PlannedCase
 from pairbench.stats import quick
 
@@ -80,7 +69,7 @@ class CaseState:
             # That a baseline no longer works as a graph is a regression, so there it is measured all the same.
             if baseline.role == "baseline" and baseline.mode != "graph" and wrong and not judged & {*self.timed()}:
                 for entry in (baseline, *others):
-                    self.end(entry, Status.SKIPPED, NOTHING_RIGHT)
+                    self.end(entry, Status.SKIPPED, outcome.NOTHING_RIGHT)
 
     def take(self, result: object, job: CaseJob, log_line: Callable[[str], str | None]) -> None:
         match result:
@@ -139,10 +128,11 @@ class CaseState:
             if entry in self.ended or (not rounds and entry in self.verified):
                 continue
             if not done or entry not in self.verified:
-                self.end(entry, Status.SKIPPED, NOT_REACHED)
+                self.end(entry, Status.SKIPPED, outcome.NOT_REACHED)
             elif done < rounds or entry not in self.profiles:
                 found = self.verified[entry]
-                note = f"the run was interrupted after {done} of {rounds} rounds" if done < rounds else NOT_PROFILED
+                early = f"the run was interrupted after {done} of {rounds} rounds"
+                note = early if done < rounds else outcome.NOT_PROFILED
                 self.verified[entry] = replace(found, reason="; ".join(filter(None, (found.reason, note))))
 
     def end(self, entry: Entry, status: Status, reason: str) -> None:
@@ -152,16 +142,12 @@ class CaseState:
     def outcome(self, entry: Entry) -> Outcome:
         operator, case = self.planned.operator, self.planned.case
         verification = self.verified.get(entry) or self.refuted.get(entry)
-        outcome = functools.partial(Outcome, operator=operator, case=case, entry=entry, verification=verification)
+        made = functools.partial(Outcome, operator=operator, case=case, entry=entry, verification=verification)
         if entry in self.ended:
             status, reason = self.ended[entry]
-            return outcome(status=status, reason=reason)
-        return outcome(
-            status=Status.MEASURED if self.rounds else Status.VERIFIED,
-            reason=verification.reason if verification else None,
-            rounds=tuple(self.rounds),
-            profile=self.profiles.get(entry),
-        )
+            return made(status=status, reason=reason)
+        status, why = Status.MEASURED if self.rounds else Status.VERIFIED, verification.reason if verification else None
+        return made(status=status, reason=why, rounds=tuple(self.rounds), profile=self.profiles.get(entry))
 
 
 def unprofiled(entry: Entry, reason: str) -> Profile:
@@ -270,11 +256,10 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
 
 def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
     """Run a job and take its results, or those until `enough` returns True; return the entries that ended because the worker ended."""
-    worker = workers.get()
-    before = state.known()
+    worker, before = workers.get(), state.known()
     try:
         for result in _results(workers, job):
-            state.take(result, job, worker.log_line)
+            state.take(result, job, worker.log.line)
             last = isinstance(result, protocol.Ended) and result.entry is None
             if enough and enough(state) and not last:
                 worker.close()  # it is still at work on the next
@@ -290,15 +275,9 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
     return ()
 
 
-def inspect(
-    context: WorkerContext,
-    device: Device,
-    jobs: Iterable[protocol.BreakDownCase | protocol.DivergeCase],
-    *,
-    interpret: bool = False,
-) -> Iterator[tuple[Any, Any]]:
-    """Send jobs of one entry each to a worker, and yield each of its answers beside the job; if the worker ends, the answer is an `Ended` of the entry."""
-    with Workers(context, device, interpret=interpret) as workers:
+def inspect(workers: Workers, jobs: Iterable[CaseJob]) -> Iterator[tuple[Any, Any]]:
+    """Send jobs of one entry each to a worker, which ends then, and yield each of its answers beside the job; if the worker ends early, the answer is an `Ended` of the entry."""
+    with workers:
         for job in jobs:
             try:
                 for answer in workers.get().request(job):

@@ -27,6 +27,9 @@ from pairbench.model.outcome import Agreement, OutputsCompared, Status
 from pairbench.model.plan import Entry, Plan, PlannedCase
 
 _INPUTS = "the inputs of the two sides differ, so what `inputs` makes depends on more than its definition and the seed"
+_SETTLE_S = 0.006
+"""Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
+NOT_BOTH = "not timed: the other side did not get that far, so there is nothing to compare with"
 
 
 class LostError(Exception):
@@ -35,12 +38,11 @@ class LostError(Exception):
 
 def ask(workers: Workers, state: CaseState, opened: protocol.CaseJob, job: protocol.Job | None = None) -> list[Any]:
     """Return what a job gives, or `job` in the case that it opened, or raise LostError; the ends of entries go to the case."""
-    worker = workers.get()
-    results: list[Any] = []
+    worker, results = workers.get(), list[Any]()
     try:
         for result in worker.request(job or opened):
             if isinstance(result, protocol.Ended):
-                state.take(result, opened, worker.log_line)
+                state.take(result, opened, worker.log.line)
             else:
                 results.append(result)
     except WorkerEndedError as error:
@@ -64,13 +66,12 @@ def compare_outputs(
         elif before is not None and before == now:
             compared[entry] = OutputsCompared(entry=entry, agreement=Agreement.EQUAL)
         else:
-            compared[entry] = _element_by_element(sides, cases, entry, file)
+            compared[entry] = _by_element(sides, cases, entry, file)
     return compared
 
 
 def _fingerprints(workers: Workers, case: PlannedCase, entries: tuple[Entry, ...]) -> dict[Entry | None, str]:
-    state = CaseState(planned=case)
-    texts: dict[Entry | None, str] = {}
+    state, texts = CaseState(planned=case), dict[Entry | None, str]()
     while remaining := tuple(entry for entry in entries if entry not in texts and entry not in state.ended):
         with contextlib.suppress(LostError):
             answers = ask(workers, state, protocol.FingerprintOutputs(**about(state, remaining)))
@@ -78,9 +79,7 @@ def _fingerprints(workers: Workers, case: PlannedCase, entries: tuple[Entry, ...
     return texts
 
 
-def _element_by_element(
-    sides: Sequence[Workers], cases: Sequence[PlannedCase], entry: Entry, file: Path
-) -> OutputsCompared:
+def _by_element(sides: Sequence[Workers], cases: Sequence[PlannedCase], entry: Entry, file: Path) -> OutputsCompared:
     compared = None
     try:
         for workers, case, kind in zip(sides, cases, (protocol.SaveOutputs, protocol.CompareOutputs), strict=True):
@@ -94,12 +93,6 @@ def _element_by_element(
         return compared
     finally:
         file.unlink(missing_ok=True)
-
-
-_SETTLE_S = 0.006
-"""Seconds to wait between turns on a CPU, for the threads of an OpenMP pool spin for up to 5 ms after their last work (GNU libgomp)."""
-
-NOT_BOTH = "not timed: the other side did not get that far, so there is nothing to compare with"
 
 
 @dataclass(kw_only=True)
@@ -128,46 +121,40 @@ class SharedCase:
         return tuple(entry for entry in self.both() if entry not in differing)
 
 
+@dataclass(eq=False)
 class Interleaving:
-    """A comparison of two commits on one device, under its lock."""
+    """A comparison of two commits on one device, under its lock. Of the reference, whose plan is the first, cases that the other plan lacks are left alone."""
 
-    def __init__(
-        self,
-        contexts: tuple[WorkerContext, WorkerContext],
-        device: Device,
-        plans: tuple[Plan, Plan],
-        observer: Observer,
-        scratch: Path,
-    ) -> None:
-        """Pair the cases of two plans, the reference's first; the reference's other cases are left alone, and outputs pass through `scratch`."""
-        self._sites = contexts
-        self._device = device
-        self._settings = contexts[1].settings
-        self._observer = observer
-        self._scratch = scratch
-        present = {_identity(case) for case in plans[1].cases}
-        wanted = tuple(case for case in plans[0].cases if _identity(case) in present)
-        self.sessions = (
-            DeviceSession(contexts[0], device, replace(plans[0], cases=wanted), observer),
-            DeviceSession(contexts[1], device, plans[1], observer),
-        )
+    contexts: tuple[WorkerContext, WorkerContext]
+    device: Device
+    plans: tuple[Plan, Plan]
+    observer: Observer
+    scratch: Path  # folder through which outputs pass
+
+    def __post_init__(self) -> None:
+        (reference, current), (before, now) = self.plans, self.contexts
+        self._settings = now.settings
+        present = {_identity(case) for case in current.cases}
+        wanted = tuple(case for case in reference.cases if _identity(case) in present)
+        earlier = DeviceSession(before, self.device, replace(reference, cases=wanted), self.observer)
+        self.sessions = (earlier, DeviceSession(now, self.device, current, self.observer))
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
-        before = {_identity(state.planned): state for state in self.sessions[0].states}
-        pairs = ((before.get(_identity(state.planned)), state) for state in self.sessions[1].states)
+        theirs_of = {_identity(state.planned): state for state in self.sessions[0].states}
+        pairs = ((theirs_of.get(_identity(state.planned)), state) for state in self.sessions[1].states)
         self.twins = [SharedCase(states=(theirs, state)) for theirs, state in pairs if theirs is not None]
 
     def prepare(self) -> None:
         """Verify both sides, and compare their outputs with each other."""
         for session in self.sessions:
             session.verify()
-        interpret = self._device.kind == "cpu"
+        interpret = self.device.kind == "cpu"
         with contextlib.ExitStack() as stack:
-            sides = [stack.enter_context(Workers(site, self._device, interpret=interpret)) for site in self._sites]
+            sides = [stack.enter_context(Workers(site, self.device, interpret=interpret)) for site in self.contexts]
             for twin in self.twins:
-                self._observer.step(self._device, "outputs", twin.key)
+                self.observer.step(self.device, "outputs", twin.key)
                 cases = [state.planned for state in twin.states]
-                twin.outputs = compare_outputs(sides, cases, twin.both(), self._scratch / "outputs.pt")
-                self._observer.stepped(self._device)
+                twin.outputs = compare_outputs(sides, cases, twin.both(), self.scratch / "outputs.pt")
+                self.observer.stepped(self.device)
         for session in self.sessions:
             session.timed()
         for twin in self.twins:
@@ -181,7 +168,7 @@ class Interleaving:
 
     def ahead(self, rounds: int) -> RoundWorkers:
         """Return two workers for each round of timing, which now begin to load torch."""
-        return RoundWorkers(lambda: tuple(Workers(site, self._device, timed=True) for site in self._sites), rounds)
+        return RoundWorkers(lambda: tuple(Workers(site, self.device, timed=True) for site in self.contexts), rounds)
 
     def time(self, rounds: int, twins: list[SharedCase], ahead: RoundWorkers, first: int = 0) -> None:
         """Time cases in rounds, from number `first` on, each in two fresh workers."""
@@ -191,9 +178,9 @@ class Interleaving:
             with ahead.round() as sides:
                 meter = LoadMeter()
                 for twin in order:
-                    self._observer.step(self._device, f"round {index + 1}/{first + rounds}", twin.key)
+                    self.observer.step(self.device, f"round {index + 1}/{first + rounds}", twin.key)
                     self._time_twin(twin, sides, index)
-                    self._observer.stepped(self._device)
+                    self.observer.stepped(self.device)
                 self.foreign_cores.append(meter.foreign_cores())
 
     def _time_twin(self, twin: SharedCase, sides: tuple[Workers, ...], index: int) -> None:
@@ -238,7 +225,7 @@ class Interleaving:
                     taken[place].append(answer)
                     if answer.throttled:
                         throttled[-answer.throttled :] = [True] * len(throttled[-answer.throttled :])
-                if self._device.kind == "cpu":
+                if self.device.kind == "cpu":
                     time.sleep(_SETTLE_S)
             rested_s = sum(blocks[-1].rested_s for blocks in taken)
             reason = checks.reason(throttled, time.monotonic() - began - rested_s, pairs)

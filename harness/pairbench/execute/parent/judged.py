@@ -26,6 +26,11 @@ _PART, _BEYOND_NS = 0.01, 1e6
 _EXPLAINED, _BEYOND_TURN_NS = 0.5, 1e6
 """Part of the latency that an entry reports, and ns, by which its turns may be longer than its calls and the other entries' overhead."""
 _FEWEST_TURNS = 5
+_SEED_BITS = 60
+_CONTROLLED = 0.1  # chance that the baseline is timed alone in a round after the first one too
+_UNSENT = "its worker did not send its outputs to be judged"
+_SEEDS = {0, 1}
+"""Indices of the seeds of inputs. An entry is verified if its outputs for all of them were judged to be right."""
 
 
 class CulpritUnknownError(Exception):
@@ -52,16 +57,14 @@ class _Asked:
     received_ns: float
     answered_ns: float
     now_ns: float
-    since_ns: float | None = None
-    """When it had the answer, by its clock; None until it says so."""
+    since_ns: float | None = None  # when it had the answer, by its clock; None until it says so
 
 
 class OutsideClock:
     """Samples of one case in one round. Each left the worker milliseconds after it was taken, and is out of its reach since."""
 
     def __init__(self) -> None:
-        self._taken: list[protocol.Taken] = []
-        self._asked: list[_Asked] = []
+        self._taken, self._asked = list[protocol.Taken](), list[_Asked]()
 
     def take(self, taken: protocol.Taken, received_s: float) -> None:
         """Take notice of samples, and of when they came by the parent's clock; those that ask for an answer are to be answered at once."""
@@ -92,23 +95,16 @@ class OutsideClock:
             timed = samples.device_ns is not None
             if len(call_ns) != len(samples.call_ns) or (timed and (None in device_ns or len(device_ns) < len(call_ns))):
                 raise NoMessageError("it tells of other samples at the end than while it took them")
-            return dataclasses.replace(
-                samples,
-                call_ns=call_ns,
-                position=position,
-                at_ns=at_ns,
-                host_ns=host_ns or call_ns,
-                device_ns=device_ns if timed else None,
-                stream_ns=stream_ns if any(stream_ns) else None,
-            )
+            columns = dict[str, Any](call_ns=call_ns, position=position, at_ns=at_ns, host_ns=host_ns or call_ns)
+            columns |= {"device_ns": device_ns if timed else None, "stream_ns": stream_ns if any(stream_ns) else None}
+            return dataclasses.replace(samples, **columns)
 
         entries = tuple(taken(place, samples) for place, samples in enumerate(told.entries))
         return dataclasses.replace(told, entries=entries, alone_ns=alone_ns)
 
     def check_calls(self, told: protocol.TimedCase, *, plain: bool) -> None:
         """Raise a ClocksDisagreeError where the reported latencies do not add up to the time of their turns; `plain` is False where work outside the clock, such as restoring inputs, comes before a call."""
-        count = len(told.entries)
-        beyond: dict[int, float] = {}
+        count, beyond = len(told.entries), dict[int, float]()
         for place, entry in enumerate(told.entries):
             calls_ns, turns_ns = (self._of(name, place, count) for name in ("call_ns", "turn_ns"))
             overhead_ns = [turn - (1 + entry.lead_in) * call for call, turn in zip(calls_ns, turns_ns, strict=True)]
@@ -122,10 +118,9 @@ class OutsideClock:
             if value < -allowed_ns:
                 raise ClocksDisagreeError(f"calls take {-value / 1e3:.0f} us more than the turns that they are made in")
             if plain and value > usual + allowed_ns:
-                raise ClocksDisagreeError(
-                    f"calls take {said_ns / 1e3:.1f} us of a turn by what was recorded, and the turn {(value - usual) / 1e3:.1f} us more than that and than "
-                    "what others need around theirs"
-                )
+                more = f"the turn {(value - usual) / 1e3:.1f} us more than that and than what others need around theirs"
+                said = f"calls take {said_ns / 1e3:.1f} us of a turn by what was recorded"
+                raise ClocksDisagreeError(f"{said}, and {more}")
 
     def check_clock(self) -> None:
         """Raise a ClocksDisagreeError where the worker's clock is not ours, a NoMessageError where it did not say when it had an answer."""
@@ -149,14 +144,6 @@ class OutsideClock:
         if any(len(taken.call_ns) % count for taken in self._taken):
             raise NoMessageError("it tells of samples that are not of whole blocks")
         return tuple(value for taken in self._taken for value in getattr(taken, name)[place::count])
-
-
-_SEED_BITS = 60
-_CONTROLLED = 0.1
-"""Chance that the baseline is timed alone in a round after the first one too."""
-_UNSENT = "its worker did not send its outputs to be judged"
-_SEEDS = {0, 1}
-"""Indices of the seeds of inputs. An entry is verified if its outputs for all of them were judged to be right."""
 
 
 def judged_results(worker: WorkerProcess, judge: Workers, job: protocol.CaseJob) -> Iterator[Any]:
@@ -207,34 +194,29 @@ class _Verifying:
         for answer in self._worker.request(self._job, self._worker.outputs):
             match answer:
                 case protocol.Inputs():
-                    found = _one(self._judge, protocol.CompareInputs(sums=answer.sums))
-                    self._worker.reply(_is_right(found))
-                    if not _is_right(found):
-                        reason = found.reason if isinstance(found, protocol.Ended) else str(found.mismatch)
-                        yield protocol.Ended(entry=None, status=Status.FAILED, reason=reason)
+                    differ = _why_wrong(_one(self._judge, answer))
+                    self._worker.reply(differ is None)
+                    if differ is not None:
+                        yield protocol.Ended(entry=None, status=Status.FAILED, reason=differ)
                 case protocol.Outputs():
                     self._worker.reply(self._judge_outputs(answer))
                 case Verification():
                     yield self._verified(answer)
                 case ImpostorResult():
                     yield self._tried(answer)
-                case protocol.Ended():
-                    yield dataclasses.replace(answer, reason=self._with_verdict(answer.reason))
+                case protocol.Ended():  # of a variant that was skipped, whose worker does not know the verdict on the baseline
+                    wrong = (why for one in self._verdicts.values() if (why := _why_wrong(one)) is not None)
+                    reason = answer.reason.replace(protocol.JUDGED_OUTSIDE, next(wrong, _UNSENT))
+                    yield dataclasses.replace(answer, reason=reason)
                 case _:
                     yield answer
 
-    def _with_verdict(self, reason: str) -> str:
-        """Return why a variant was skipped, with the verdict on the baseline where the worker did not know it."""
-        wrong = (one for one in self._verdicts.values() if not _is_right(one))
-        said = (one.reason if isinstance(one, protocol.Ended) else str(one.mismatch) for one in wrong)
-        return reason.replace(protocol.JUDGED_OUTSIDE, next(said, _UNSENT))
-
     def _judge_outputs(self, told: protocol.Outputs) -> bool:
         before = self._verdicts.get(told.index)
-        if before is None or _is_right(before):  # what was wrong once stays so
-            self._verdicts[told.index] = _one(self._judge, protocol.JudgeOutputs(**vars(told)))
+        if before is None or _why_wrong(before) is None:  # what was wrong once stays so
+            self._verdicts[told.index] = _one(self._judge, told)
             self._seeds.setdefault(told.index, set()).add(told.seed)
-        return _is_right(self._verdicts[told.index])
+        return _why_wrong(self._verdicts[told.index]) is None
 
     def _verified(self, told: Verification) -> Verification | protocol.Ended:
         index = self._job.entries.index(told.entry)
@@ -271,8 +253,7 @@ class _Timing:
     def __init__(self, worker: WorkerProcess, judge: WorkerProcess, job: protocol.TimeCase) -> None:
         self._worker, self._judge, self._job = worker, judge, job
         self._seed: int | None = None
-        self._clock = OutsideClock()
-        self._meter, self._disturbed = LoadMeter(), False
+        self._clock, self._meter, self._disturbed = OutsideClock(), LoadMeter(), False
 
     def results(self) -> Iterator[Any]:
         takes = not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
@@ -292,7 +273,7 @@ class _Timing:
         for answer in answers:
             match answer:
                 case protocol.Taken():
-                    self._clock.take(answer, self._worker.received_at)
+                    self._clock.take(answer, self._worker.line.received_at)
                     if answer.asks:
                         self._worker.reply(True)
                 case protocol.DrawSeed():
@@ -335,8 +316,7 @@ class _Timing:
 
     def _judge_timed(self, told: protocol.TimedCase, answers: Iterator[Any]) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls are wrong; the judge asks the worker for outputs and further calls."""
-        job = protocol.JudgeTimed(timed=told, first_seed=self._seed)
-        for said in self._judge.request(job):
+        for said in self._judge.request(protocol.JudgeTimed(timed=told, first_seed=self._seed)):
             if not isinstance(said, protocol.Request):
                 yield said
                 continue
@@ -360,7 +340,7 @@ def _to_the_end(process: WorkerProcess) -> Iterator[None]:
         raise
 
 
-def _one(judge: WorkerProcess, job: protocol.CompareInputs | protocol.JudgeOutputs) -> protocol.Judged | protocol.Ended:
+def _one(judge: WorkerProcess, job: protocol.Inputs | protocol.Outputs) -> protocol.Judged | protocol.Ended:
     answer = next(iter([*judge.request(job)]), None)
     return answer or protocol.Ended(entry=None, status=Status.FAILED, reason="the judge gave no verdict on its outputs")
 
@@ -372,5 +352,5 @@ def _lacks_memory(result: Any) -> bool:
     return result.status is Status.OOM or protocol.HARNESS_LACKED in (result.reason or "")
 
 
-def _is_right(verdict: protocol.Judged | protocol.Ended) -> bool:
-    return isinstance(verdict, protocol.Judged) and verdict.mismatch is None
+def _why_wrong(verdict: protocol.Judged | protocol.Ended) -> str | None:
+    return verdict.mismatch if isinstance(verdict, protocol.Judged) else verdict.reason

@@ -20,12 +20,10 @@ from pairbench.errors import UsageError
 from pairbench.execute.forking import ForkRequest, Preload, receive_number, send_farewell, send_request
 from pairbench.execute.orphans import kill_orphans, mark, sweep
 
-_LATE = frozenset(
-    {
-        *("CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TRITON_CACHE_DIR", "TRITON_INTERPRET"),
-        *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"),
-        *("HOME", "PAIRBENCH_ISOLATED", "PYTHONPYCACHEPREFIX", "TMPDIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"),
-    }
+_LATE = (
+    *("CUDA_VISIBLE_DEVICES", "PYTEST_CURRENT_TEST", "TRITON_CACHE_DIR", "TRITON_INTERPRET"),
+    *("TORCHINDUCTOR_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"),
+    *("HOME", "PAIRBENCH_ISOLATED", "PYTHONPYCACHEPREFIX", "TMPDIR", "TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"),
 )
 """Variables that nothing reads before a worker is at work, or that a forked worker reads again; the driver reads the first when
 a GPU is used first, and a server never does, and a worker that interprets kernels imports Triton anew. All others decide
@@ -38,6 +36,7 @@ _WORKER = (
     "runpy.run_module('pairbench.execute.worker', run_name='__main__', alter_sys=True)"
 )
 """Begins a worker in a fresh interpreter: once torch has started threads, its process cannot leave the network."""
+VARIABLE = "PAIRBENCH_WORKERS"
 
 
 def start_python(
@@ -66,8 +65,7 @@ class Forked:
     """A process that a server forked. Only the server sends it signals: it knows whether the id is still that process."""
 
     def __init__(self, line: socket.socket, server: subprocess.Popen[bytes]) -> None:
-        self._line = line
-        self._server = server
+        self._line, self._server = line, server
         self._pid: int | None = None
         self._code: int | None = None
 
@@ -115,12 +113,11 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str], preload: Preload) -> None:
         self._control, self._process = start_server(environment, preload)
-        self._turn = threading.Lock()
         self._used = False
 
     def fork(self, request: ForkRequest) -> Forked | None:
         """Return a forked process; None if the server has ended."""
-        with self._turn, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
             self._used = True
             return Forked(send_request(self._control, request), self._process)
         return None
@@ -182,23 +179,13 @@ def _early(environment: Mapping[str, str]) -> tuple[str, frozenset[tuple[str, st
     return str(Path.cwd()), frozenset(item for item in environment.items() if item[0] not in _LATE)
 
 
-VARIABLE = "PAIRBENCH_WORKERS"
-
-
 class FreshInterpreter:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self._process, self.pid = process, process.pid
+        self.wait = process.wait  # returns the exit code, or the negative number of the signal that ended the process
 
     def ended(self) -> bool:
         return self._process.poll() is not None
-
-    def wait(self) -> int:
-        """Return the exit code, or the negative number of the signal that ended the process."""
-        return self._process.wait()
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

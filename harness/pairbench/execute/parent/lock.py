@@ -26,6 +26,8 @@ _POLL_S = 0.2
 _HOLDER = re.compile(r"process (?P<pid>\d{1,10})")
 _ADVICE = " (Ctrl-C gives up, --device takes another one; list, doctor, show and compare wait for none)"
 _LETTERS = 120
+_PROC = Path("/proc")
+SHORTEST_S = 0.1  # ticks are 10 ms; over a shorter time they say nothing
 
 
 @contextlib.contextmanager
@@ -42,33 +44,23 @@ def device_lock(
         for wanted in sorted((device, *device.beside), key=lambda item: item.uuid or ""):
             needed = "" if wanted.selector == device.selector else f", which {device.selector} needs too,"
             name = f"{wanted.selector} ({wanted.name}){needed}"
-            stack.enter_context(_lock(wanted, name, waiting, interrupted, shared))
+            descriptor = _open(f"{_word(wanted.uuid or 'cpu')}.lock")
+            stack.callback(os.close, descriptor)
+            told, tries = False, 0
+            while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+                if interrupted():
+                    raise InterruptedRunError
+                tries += 1
+                # Who has just taken it has yet to write who that is.
+                if not told and ((holder := _holder(descriptor)) or tries > 1):
+                    waiting(f"{name} is held by {holder or 'another process'}; waiting for it{_ADVICE}")
+                    told = True
+                time.sleep(_POLL_S)
+            # Only a word for those who wait: another user's file may be read-only, or the disk full.
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         yield
-
-
-@contextlib.contextmanager
-def _lock(
-    device: Device, name: str, waiting: Callable[[str], None], interrupted: Callable[[], bool], shared: bool
-) -> Iterator[None]:
-    descriptor = _open(f"{_word(device.uuid or 'cpu')}.lock")
-    try:
-        told, tries = False, 0
-        while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-            if interrupted():
-                raise InterruptedRunError
-            tries += 1
-            # Who has just taken it has yet to write who that is.
-            if not told and ((holder := _holder(descriptor)) or tries > 1):
-                waiting(f"{name} is held by {holder or 'another process'}; waiting for it{_ADVICE}")
-                told = True
-            time.sleep(_POLL_S)
-        # Only a word for those who wait: another user's file may be read-only, or the disk full.
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _holder(descriptor: int) -> str | None:
@@ -167,10 +159,6 @@ def _try_lock(descriptor: int, kind: int) -> bool:
     return True
 
 
-_PROC = Path("/proc")
-SHORTEST_S = 0.1  # ticks are 10 ms; over a shorter time they say nothing
-
-
 class Usage(Value):
     at_s: float
     busy_s: float  # work of all processors for anybody, in kernel and hypervisor too
@@ -181,8 +169,7 @@ class LoadMeter:
     """Reads how busy others were since it was last asked. Anything but Linux does not say."""
 
     def __init__(self, root: Path = _PROC) -> None:
-        self._root = root
-        self._last = read_usage(root)
+        self._root, self._last = root, read_usage(root)
 
     def foreign_cores(self) -> float | None:
         """Return the processors that others kept busy on average since the last call, or None where nothing is known."""

@@ -21,28 +21,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pairbench.errors import InterruptedRunError
+from pairbench.execute import protocol
 from pairbench.execute.forking import Preload
 from pairbench.execute.isolation import isolated_environment
 from pairbench.execute.orphans import VARIABLE, mark
 from pairbench.execute.parent.answers import Answers
 from pairbench.execute.parent.launch import Launchers
-from pairbench.execute.protocol import (
-    NOBODY,
-    SIZE,
-    Broken,
-    Done,
-    Heartbeat,
-    Job,
-    StandIn,
-    Wait,
-    WorkerConfig,
-    read_heartbeat,
-)
 from pairbench.execute.wire import LENGTH, NoMessageError, decode, read_head
 from pairbench.model.environment import Device, Settings
 from pairbench.model.outcome import Status
@@ -53,6 +42,18 @@ _PIECE = 1 << 20
 
 Watch = Callable[[], bool]
 """Looks after the process at the other end, some twenty times a second, and returns whether it has ended; it may raise."""
+KILLED = "its process was killed (SIGKILL)"
+"""Begins the reason of a worker's end by the signal that no process can handle."""
+_FATAL = "fatal: "  # begins the line in which code that has to end a worker says why
+_TAIL, _MOST = 1 << 20, 64 << 20
+"""Bytes that are looked at when a worker ends, and that may be on disk before the log begins anew."""
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
+INTERPRET = "TRITON_INTERPRET"
+_ROOT = Path(__file__).resolve().parents[3]
+_GRACE_S = 5.0
+"""A worker that notices the end of its time by itself gets this long to say so; one that has hung up, to end."""
+_POLL_S = 0.02
+ANY = Device(selector="any", kind="any", name="any")  # stands in for the device of a worker that finds the devices
 
 
 class Line:
@@ -60,11 +61,11 @@ class Line:
 
     def __init__(self, ours: socket.socket) -> None:
         ours.settimeout(_LOOK_S)
-        self._socket = ours
+        self._socket, self.close = ours, ours.close
         self._begun = bytearray()  # of messages that were not taken yet
         self._looked = 0.0
         self.received_at = self._piece_at = time.monotonic()
-        """When the newest message was all there, unless others came with it."""
+        """When the newest message was all there, unless others came with it, by `time.monotonic`."""
 
     def send(self, value: Any, watch: Watch, file: int | None = None) -> None:
         """Send a value, with an open file if given; a ConnectionError says that the worker has hung up or has ended."""
@@ -109,29 +110,13 @@ class Line:
         self._looked = now
         return watch()
 
-    def close(self) -> None:
-        self._socket.close()
-
-
-KILLED = "its process was killed (SIGKILL)"
-"""Begins the reason of a worker's end by the signal that no process can handle."""
-_FATAL = "fatal: "  # begins the line in which code that has to end a worker says why
-_TAIL, _MOST = 1 << 20, 64 << 20
-"""Bytes that are looked at when a worker ends, and that may be on disk before the log begins anew."""
-_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
-
 
 class WorkerLog:
     """The standard output and standard error of one worker."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def close(self) -> None:
-        self._file.close()
+        self.fileno, self.close = self._file.fileno, self._file.close
 
     def keep_short(self) -> None:
         if os.fstat(self.fileno()).st_size > _MOST:
@@ -177,13 +162,6 @@ def last_lines(descriptor: int) -> list[str]:
     return [line.strip() for line in tail.decode(errors="replace").splitlines()]
 
 
-INTERPRET = "TRITON_INTERPRET"
-_ROOT = Path(__file__).resolve().parents[3]
-_GRACE_S = 5.0
-"""A worker that notices the end of its time by itself gets this long to say so; one that has hung up, to end."""
-_POLL_S = 0.02
-
-
 @dataclass
 class WorkerEndedError(Exception):
     index: int  # index of the entry that ran, or NOBODY for the case's own code
@@ -197,10 +175,9 @@ class WorkerContext(Value):
     """Folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles."""
     interrupted: threading.Event
     memory_bytes: int
-    stand_in: StandIn | None = None
+    stand_in: protocol.StandIn | None = None
     launchers: Launchers = field(default_factory=Launchers)
-    bytecode: Path | None = None
-    """Folder for the bytecode of a torch that came without; None for one in the cache."""
+    bytecode: Path | None = None  # folder for the bytecode of a torch that came without; None for one in the cache
 
 
 def available_memory(fraction: float) -> int:
@@ -219,60 +196,49 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
     def __init__(self, context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> None:
         """Start it; with `interpret` Triton's kernels are interpreted in it, and `timed` says that something is going to be timed in it."""
         self._context = context
-        self._log = WorkerLog()
+        self.log = WorkerLog()
         self._memory_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
-        self._memory_file.truncate(SIZE)
-        self._memory = mmap.mmap(self._memory_file.fileno(), SIZE)
-        Heartbeat(self._memory).rest()
+        self._memory_file.truncate(protocol.SIZE)
+        self._memory = mmap.mmap(self._memory_file.fileno(), protocol.SIZE)
+        protocol.Heartbeat(self._memory).rest()
         ours, theirs = socket.socketpair()
         with theirs:
             launchers = context.launchers
             launcher = launchers.alone if timed and device.kind == "cpu" else launchers.shared
-            self._process = launcher.launch(
-                _environment(context, device, interpret=interpret),
-                connection=theirs.fileno(),
-                heartbeat=self._memory_file.fileno(),
-                log=self._log.fileno(),
-            )
-        self._line = Line(ours)
-        self._outputs: int | None = None
+            environment = _environment(context, device, interpret=interpret)
+            heartbeat, log = self._memory_file.fileno(), self.log.fileno()
+            self._process = launcher.launch(environment, connection=theirs.fileno(), heartbeat=heartbeat, log=log)
+        self.line = Line(ours)
         self.alive = True
-        memory_bytes, stand_in = context.memory_bytes, context.stand_in
-        config = WorkerConfig(device=device, settings=context.settings, memory_bytes=memory_bytes, stand_in=stand_in)
+        settings, memory, stand_in = context.settings, context.memory_bytes, context.stand_in
+        config = protocol.WorkerConfig(device=device, settings=settings, memory_bytes=memory, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job
-            self._line.send(config, lambda: False)
+            self.line.send(config, lambda: False)
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
+    @functools.cached_property
     def outputs(self) -> int:
         """Open file of the memory that its outputs go through to the judge; the parent never reads it."""
-        if self._outputs is None:
-            self._outputs = os.memfd_create("outputs", os.MFD_CLOEXEC)
-        return self._outputs
-
-    @property
-    def received_at(self) -> float:
-        """When the newest of its messages was all there, by `time.monotonic`."""
-        return self._line.received_at
+        return os.memfd_create("outputs", os.MFD_CLOEXEC)
 
     def reply(self, answer: Any) -> None:
         """Answer the question that is the newest result of the job."""
-        self._line.send(answer, self._watch)
+        self.line.send(answer, self._watch)
 
-    def request(self, job: Job, outputs: int | None = None) -> Iterator[Any]:
+    def request(self, job: protocol.Job, outputs: int | None = None) -> Iterator[Any]:
         """Send a job, and a file for outputs if given, and yield the results; a WorkerEndedError says that the worker crashed or ran over a limit."""
         answers = Answers(job)
         try:
-            self._line.send(job, self._watch, outputs)
+            self.line.send(job, self._watch, outputs)
             while True:
-                result = self._line.receive(answers.expected, self._watch)
+                result = self.line.receive(answers.expected, self._watch)
                 answers.check(result)
-                if isinstance(result, Done):
+                if isinstance(result, protocol.Done):
                     self._check_rest()
                     return
-                if isinstance(result, Broken):
+                if isinstance(result, protocol.Broken):
                     self.close()
                     return
                 yield result
@@ -280,13 +246,13 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             self.close()
             raise
         except NoMessageError as error:
-            ended = WorkerEndedError(NOBODY, Status.FAILED, f"wrote what is no message: {error}; ended")
+            ended = WorkerEndedError(protocol.NOBODY, Status.FAILED, f"wrote what is no message: {error}; ended")
         except (EOFError, ConnectionError):
-            ended = WorkerEndedError(NOBODY, *self._end())
+            ended = WorkerEndedError(protocol.NOBODY, *self._end())
         except WorkerEndedError as error:
             ended = error
         self.close()
-        ended.index, _ = read_heartbeat(self._memory)
+        ended.index, _ = protocol.read_heartbeat(self._memory)
         raise ended
 
     def _end(self) -> tuple[Status, str]:
@@ -296,44 +262,36 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             if time.monotonic() > until:
                 return Status.FAILED, "closed its line to the command and went on running; ended"
             time.sleep(_POLL_S)
-        return self._log.explain(self._process.wait())
+        return self.log.explain(self._process.wait())
 
     def _check_rest(self) -> None:
-        if read_heartbeat(self._memory)[1] != math.inf:  # it rests before the worker says that it is done
+        if protocol.read_heartbeat(self._memory)[1] != math.inf:  # it rests before the worker says that it is done
             raise NoMessageError("it says that it is done, and is at work")
-
-    def log_line(self, marker: str) -> str | None:
-        return self._log.line(marker)
 
     def close(self) -> None:
         self.alive = False
-        self._line.close()
+        self.line.close()
         self._process.kill()
-        self._log.close()
+        self.log.close()
         self._memory_file.close()
-        if self._outputs is not None:
-            os.close(self._outputs)
-            self._outputs = None
+        if (outputs := vars(self).pop("outputs", None)) is not None:  # if anybody has asked for it
+            os.close(outputs)
 
     def _watch(self) -> bool:
         """Return whether the process has ended; end a worker that is over its time or its memory."""
         if self._context.interrupted.is_set():
             raise InterruptedRunError
-        self._log.keep_short()
-        _, deadline = read_heartbeat(self._memory)
+        self.log.keep_short()
+        _, deadline = protocol.read_heartbeat(self._memory)
         if not time.monotonic() <= deadline + _GRACE_S:
             allowed = self._context.settings.timeout_s
             reason = f"still running after the {allowed:g} s that one implementation has in a stage; ended"
-            raise WorkerEndedError(NOBODY, Status.TIMEOUT, reason)
+            raise WorkerEndedError(protocol.NOBODY, Status.TIMEOUT, reason)
         pid = self._process.pid
         if pid is not None and (held := _resident_bytes(pid)) > self._context.memory_bytes:
             reason = f"out of memory: held {held / 2**30:.1f} GiB of the host's, allowed are {self._context.memory_bytes / 2**30:.1f}; ended"
-            raise WorkerEndedError(NOBODY, Status.OOM, reason)
+            raise WorkerEndedError(protocol.NOBODY, Status.OOM, reason)
         return self._process.ended()
-
-
-ANY = Device(selector="any", kind="any", name="any")
-"""Stands in for the device of a worker that finds the devices."""
 
 
 def prepare(context: WorkerContext, preload: Preload) -> None:
@@ -386,45 +344,37 @@ def _resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@dataclass(eq=False)
 class Workers(AbstractContextManager["Workers"]):
-    """Holds one worker process, and starts a new process whenever the last one has ended."""
+    """Holds one worker process, none at first, and starts a new process whenever the last one has ended; see `WorkerProcess`."""
 
+    context: WorkerContext
+    device: Device
+    _: KW_ONLY
+    interpret: bool = False
+    timed: bool = False
     judge: "Workers | None" = None  # judges the outputs of its cases; None where the worker does so itself
-
-    def __init__(
-        self,
-        context: WorkerContext,
-        device: Device,
-        *,
-        interpret: bool = False,
-        timed: bool = False,
-        judge: "Workers | None" = None,
-        owns_judge: bool = False,
-    ) -> None:
-        """Start nothing yet; see `WorkerProcess`. With `owns_judge` the judge ends together with the worker."""
-        self.judge = judge
-        self._owned = judge if owns_judge else None
-        self._start = functools.partial(WorkerProcess, context, device, interpret=interpret, timed=timed)
-        self._worker: WorkerProcess | None = None
+    owns_judge: bool = False  # whether the judge ends together with the worker
+    _worker: WorkerProcess | None = field(default=None, init=False)
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        for ending in (self._worker, self._owned):
+        for ending in (self._worker, self.judge if self.owns_judge else None):
             if ending is not None:
                 ending.close()
 
     def get(self) -> WorkerProcess:
         """Return a worker that is alive."""
         if self._worker is None or not self._worker.alive:
-            self._worker = self._start()
+            self._worker = WorkerProcess(self.context, self.device, interpret=self.interpret, timed=self.timed)
         return self._worker
 
     def wait(self) -> None:
         """Return when the worker has loaded torch, or has ended; it is started if it was not yet."""
         with contextlib.suppress(WorkerEndedError):  # its first case will tell why
-            list(self.get().request(Wait()))
+            list(self.get().request(protocol.Wait()))
 
 
 def judge_of(context: WorkerContext, device: Device, *, interpret: bool = False, timed: bool = False) -> Workers | None:

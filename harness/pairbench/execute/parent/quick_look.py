@@ -29,8 +29,7 @@ class QuickLook:
         min_samples = min(context.settings.min_samples, _SAMPLES)
         quick = replace(context.settings, rounds=1, case_seconds=case_seconds, min_samples=min_samples)
         self._context = replace(context, settings=quick)
-        self._device = device
-        self._workers = self._on(device)
+        self._device, self._workers = device, self._on(device)
 
     def close(self) -> None:
         self._workers.close()

@@ -49,9 +49,8 @@ def describe(
 ) -> tuple[OperatorDescription, ...] | BrokenSuite:
     """Return the operators of a suite file, or why there are none; with `deep`, descriptions have a `code_digest`."""
     try:
-        found: DescribedSuite | BrokenSuite = _answer(
-            workers, Describe(suite=suite, path=path, deep=deep), f"loads {path.name}"
-        )
+        job = Describe(suite=suite, path=path, deep=deep)
+        found: DescribedSuite | BrokenSuite = _answer(workers, job, f"loads {path.name}")
     except WorkerEndedError as error:
         return BrokenSuite(suite=suite, reason=f"suite {path.name}: loading it {error.reason}")
     if isinstance(found, BrokenSuite):

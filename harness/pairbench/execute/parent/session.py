@@ -16,7 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Protocol
+from dataclasses import dataclass
 
 from pairbench.errors import InterruptedRunError
 from pairbench.execute.parent.case_state import CaseState, Enough, profile_case, time_case, verify_case
@@ -40,6 +40,11 @@ _SLOW = "still running after"  # what is said of a worker that ran over its time
 
 Take = Callable[[], CaseState | None]  # gives the next case, or None when there is no more
 Done = Callable[[CaseState, float], None]
+_AHEAD = 8  # most processes that are started at once: each holds some 200 MB
+Party = tuple[Workers, ...]  # the workers of one round: one, or one for each of two commits
+_LONG_S = 1.0  # seconds from which on making an operator's inputs is remarked on
+_JUDGING = 0.025
+"""Part of a run that judging timed calls may take before it is done less often in later rounds: it is to be 3 % of the whole at most."""
 
 
 def count_workers(device: Device, cases: int, cores: int | None = None) -> int:
@@ -63,20 +68,13 @@ def _unprofiled(state: CaseState) -> bool:
     return any(_SCARCE.search(why) or _SLOW in why for why in whys)
 
 
-_AHEAD = 8  # most processes that are started at once: each holds some 200 MB
-
-Party = tuple[Workers, ...]  # the workers of one round: one, or one for each of two commits
-
-
 class RoundWorkers(AbstractContextManager["RoundWorkers"]):
     """Gives each round workers of its own. No process starts while something is timed, but for one that ended too early."""
 
     def __init__(self, make: Callable[[], Party], rounds: int, judge: Workers | None = None) -> None:
         """Start as many parties as may be at once; `judge` judges in all rounds, and rounds beyond `rounds` wait for their workers."""
-        self._make = make
-        self._judge = judge
-        self._ready: deque[Party] = deque()
-        self._left = rounds
+        self._make, self._judge = make, judge
+        self._ready, self._left = deque[Party](), rounds
         self.waited_s = 0.0  # seconds for which rounds had to wait for their workers so far
         self._fill()
         if judge is not None:
@@ -111,26 +109,20 @@ class RoundWorkers(AbstractContextManager["RoundWorkers"]):
             close_all(party)
 
 
-_LONG_S = 1.0  # seconds from which on making an operator's inputs is remarked on
-_JUDGING = 0.025
-"""Part of a run that judging timed calls may take before it is done less often in later rounds: it is to be 3 % of the whole at most."""
+@dataclass(kw_only=True)
+class Observer:
+    """The functions that hear of a session as it goes on; nobody does unless told."""
 
-
-class Observer(Protocol):
-    def step(self, device: Device, stage: str, case: str) -> None:
-        """A case begins in a stage, such as `verify` or `round 2/3`."""
-
-    def stepped(self, device: Device) -> None: ...
-    def finished(self, outcomes: list[Outcome]) -> None: ...
-    def so_far(self, outcomes: list[Outcome]) -> None:
-        """These outcomes of one case hold unless another round, the profile, or the end of the run changes them."""
+    step: Callable[[Device, str, str], None] = lambda *_: None  # a case begins in a stage like `verify` or `round 2/3`
+    stepped: Callable[[Device], None] = lambda _: None
+    finished: Callable[[list[Outcome]], None] = lambda _: None
+    so_far: Callable[[list[Outcome]], None] = lambda _: None
+    """These outcomes of one case hold unless another round, the profile, or the end of the run changes them."""
 
 
 class DeviceSession:
     def __init__(self, context: WorkerContext, device: Device, plan: Plan, observer: Observer) -> None:
-        self._context = context
-        self._device = device
-        self._observer = observer
+        self._context, self._device, self._observer = context, device, observer
         self.states = [CaseState(planned=case) for case in plan.cases]
         self.foreign_cores: list[float | None] = []  # of each round so far; None where it is not known
         self.round_s: dict[CaseState, float] = {}  # of the latest round
@@ -146,8 +138,7 @@ class DeviceSession:
             verified(state, took_s)
 
         judges = (judge_of(self._context, self._device, interpret=cpu) for _ in range(count))
-        start = functools.partial(Workers, self._context, self._device, interpret=cpu, owns_judge=True)
-        verifiers = [start(judge=judge) for judge in judges]
+        verifiers = [Workers(self._context, self._device, interpret=cpu, judge=one, owns_judge=True) for one in judges]
         take = take or functools.partial(next, iter(self.states), None)
         step = functools.partial(verify_case, impostors=impostors)
         self._side_by_side("verify", verifiers, step, _ran_short, CaseState.start_over, take, done)

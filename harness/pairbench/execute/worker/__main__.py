@@ -140,7 +140,7 @@ class _Server:
                 yield from self._turns.take(job)
             case protocol.CloseCase():
                 yield from self._turns.close(job)
-            case protocol.CompareInputs() | protocol.JudgeOutputs() | protocol.JudgeTimed():
+            case protocol.Inputs() | protocol.Outputs() | protocol.JudgeTimed():
                 yield from self._judge.serve(job)
             case protocol.CaseJob():
                 yield from self._of_case(job)

@@ -13,14 +13,13 @@ from pairbench.errors import SelectionError, UsageError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.interleaving import Interleaving, SharedCase
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.parent.session import DeviceSession
+from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.features.ab import Arguments, LoadedSide, load_side, plan_side, reached_paths, series_of
 from pairbench.model.environment import Device, Environment
 from pairbench.model.plan import BASELINE, Entry, Plan
 from pairbench.model.record import CALL, DEVICE, Latency, Series
 from pairbench.plan import equipped, names_implementation
 from pairbench.stats import percentile
-from pairbench.workflow.devices import Reporter
 from pairbench.workflow.git import Worktrees
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import pick_devices
@@ -128,7 +127,7 @@ class LoadedCommits:
             scratch.mkdir()
             contexts, plans = (good.loaded.context, commit.loaded.context), (good.plan, commit.plan)
             # Without single steps, for the search reports each round.
-            interleaving = commit.interleaving = Interleaving(contexts, wanted.device, plans, Reporter(), scratch)
+            interleaving = commit.interleaving = Interleaving(contexts, wanted.device, plans, Observer(), scratch)
         if not interleaving.twins:
             why = "asks another question there: its definition is not that of the good end"
             raise UnmeasurableError(f"{wanted.series.case} {why}")
@@ -144,7 +143,7 @@ class LoadedCommits:
 
     def count(self, sha: str, metric: str, environment: Environment) -> float:
         commit, wanted = self.commit(sha), self.wanted
-        session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, Reporter())
+        session = DeviceSession(commit.loaded.context, wanted.device, commit.plan, Observer())
         session.verify(impostors=False)
         session.profile()
         state = session.states[0]

@@ -12,6 +12,7 @@ from typing import Any
 from pairbench.config import Config
 from pairbench.errors import SelectionError, UsageError
 from pairbench.execute.parent.case_state import inspect
+from pairbench.execute.parent.pool import Workers
 from pairbench.execute.parent.scout import probe_environment
 from pairbench.execute.protocol import BreakDownCase, Ended
 from pairbench.features.breakdown import summary
@@ -255,7 +256,7 @@ def _break_down(one: OpenCase, device: Device, trace: Path | None) -> list[Break
         for entry in planned.entries
         if entry not in parts
     ]
-    for job, answer in inspect(one.request.context, device, jobs):
+    for job, answer in inspect(Workers(one.request.context, device), jobs):
         (entry,) = job.entries
         parts[entry] = answer
         if isinstance(answer, Ended):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from _pytest.junitxml import xml_key
 
+from pairbench.analyze.facts import sampled_rounds
 from pairbench.analyze.records import Run, believed
 from pairbench.config import Config
 from pairbench.errors import PairbenchError, StoreFailedError, SuiteError
@@ -25,21 +26,31 @@ from pairbench.model.environment import Device, Environment
 from pairbench.model.outcome import Outcome, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BrokenSuite, Entry, OperatorDescription, PlannedCase
-from pairbench.model.record import Record
+from pairbench.model.record import CALL, DEVICE, Record, result_of
 from pairbench.plan import equipped, make_plan, tiers_for
+from pairbench.suite.reached import about
 from pairbench.workflow.devices import HostWatch, probe_device
 from pairbench.workflow.record import Recorder, RunFiles, context_for, new_run
 from pairbench.workflow.requested import Requested
 from pairbench.workflow.setup import Chosen, equipment_of, pick_devices, requested_of, shown
+
+BENCH = pytest.StashKey["Bench"]()
+LOADER = pytest.StashKey["SuiteLoader"]()
+MADE = pytest.StashKey["list[PairItem]"]()
+# The columns that a junit file has of an item, the result first; null ones are left out.
+_PROPERTIES = (
+    *("device_p50_ns", "device_p95_ns", "device_speedup", "call_p50_ns", "call_p95_ns", "speedup", "host_p50_ns"),
+    *("bound", "launches_per_call", "ops_per_call", "max_abs_error", "margin"),
+)
+_Key = tuple[str, str] | tuple[str, str, Entry]
 
 
 class SuiteLoader:
     """Loads suites as pytest comes to them; one worker does it all, so that torch is imported once."""
 
     def __init__(self, config: Config, context: WorkerContext, device: str, files: Iterable[Path]) -> None:
-        self._config = config
+        self._config, self._selector = config, device
         self._settings = replace(context.settings, tiers=TIERS)
-        self._selector = device
         self._workers = Workers(context, ANY)
         self._operators: dict[str, tuple[OperatorDescription, ...]] = {}
         self._thread = ThreadPoolExecutor(1)  # a worker takes one job after the other
@@ -83,17 +94,6 @@ class PairEntry(Value):
     @property
     def case(self) -> tuple[str, str]:
         return self.planned.operator.suite, self.planned.case.key
-
-
-BENCH = pytest.StashKey[Any]()  # a Bench
-LOADER = pytest.StashKey[SuiteLoader]()
-MADE = pytest.StashKey["list[PairItem]"]()
-
-# The columns that a junit file has of an item, the result first; null ones are left out.
-_PROPERTIES = (
-    *("device_p50_ns", "device_p95_ns", "device_speedup", "call_p50_ns", "call_p95_ns", "speedup", "host_p50_ns"),
-    *("bound", "launches_per_call", "ops_per_call", "max_abs_error", "margin"),
-)
 
 
 class SampledClock:
@@ -150,13 +150,11 @@ class PairItem(pytest.Function):
         planned, entry = pair.planned, pair.entry
         clock = SampledClock()
         timed = can_time and planned.case.tier != "edge" and entry not in planned.untimed
-        item: PairItem = cls.from_parent(
-            parent,
-            name=f"{planned.case.key}-{entry.implementation}-{entry.mode}",
-            callobj=_timed(pair, clock, parent.config) if timed else _verified(pair, parent.config),
-            # The fixtures of items are looked up once a file and kind: for thousands of items it would take half a second.
-            fixtureinfo=parent.fixtures.get(timed),
-        )
+        name = f"{planned.case.key}-{entry.implementation}-{entry.mode}"
+        call = _timed(pair, clock, parent.config) if timed else _verified(pair, parent.config)
+        # The fixtures of items are looked up once a file and kind: for thousands of items it would take half a second.
+        known = parent.fixtures.get(timed)
+        item: PairItem = cls.from_parent(parent, name=name, callobj=call, fixtureinfo=known)
         parent.fixtures[timed] = item._fixtureinfo
         item.pair = pair
         needs = planned.operator.implementation(entry.implementation).needs
@@ -190,8 +188,6 @@ def _marker(name: str) -> pytest.MarkDecorator:
 
 @functools.cache
 def _lines(path: Path) -> dict[str, int]:
-    from pairbench.suite.reached import about
-
     return {name: declared.line for name, declared in about(path, path.name).items()}
 
 
@@ -233,9 +229,6 @@ def _timed(pair: PairEntry, clock: SampledClock, config: pytest.Config) -> Calla
 
 def samples_to_play(outcome: Outcome, record: Record, wanted: str | None) -> tuple[str, list[list[float]]]:
     """Return the latency to show, `device` or `call`, as wanted or as the record's result is, and its samples in ns of each round."""
-    from pairbench.analyze.facts import sampled_rounds
-    from pairbench.model.record import CALL, DEVICE, result_of
-
     rounds = sampled_rounds(outcome)
     latency = DEVICE if DEVICE in rounds and result_of(record) is DEVICE and wanted != CALL.name else CALL
     return latency.name, rounds[latency]
@@ -269,9 +262,6 @@ def _without_traceback() -> Iterator[None]:
         raise pytest.fail.Exception(f"pairbench: {error}", pytrace=False) from None
 
 
-_Key = tuple[str, str] | tuple[str, str, Entry]
-
-
 @dataclass
 class Bench:
     """Verifies and measures one case at a time, from when the first item asks: all entries that the session wants, and their baselines."""
@@ -295,8 +285,7 @@ class Bench:
     def select(self, selected: Iterable[PairEntry], *, whole: bool, changed: Chosen | None) -> None:
         """Take in the selected entries; `whole`: these are all of their suites; `changed`: the choice of `--pairbench-changed-since`."""
         self._whole, self._changed = whole, changed
-        entries: dict[_Key, dict[Entry, None]] = {}
-        planned: dict[_Key, PlannedCase] = {}
+        entries, planned = dict[_Key, dict[Entry, None]](), dict[_Key, PlannedCase]()
         for item in selected:
             planned[self._key(item)] = item.planned
             control = Entry(implementation="baseline", mode=item.entry.mode)
@@ -335,9 +324,8 @@ class Bench:
 
     @functools.cached_property
     def environment(self) -> Environment:
-        if not self.times:
-            return self._asked().put_in(probe_environment(self.context, self._device))
-        return self._asked().put_in(probe_device(self.context, self._device, self._watch))
+        where = self.context, self._device
+        return self._asked().put_in(probe_device(*where, self._watch) if self.times else probe_environment(*where))
 
     @functools.cached_property
     def _watch(self) -> HostWatch:

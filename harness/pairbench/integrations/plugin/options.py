@@ -19,6 +19,55 @@ from pairbench.model.plain import Value
 from pairbench.suite.definitions import is_definition
 from pairbench.suite.modules import declares_operators, find_suites
 
+MARKERS = {
+    "baseline": "a pair's plain implementation",
+    "variant": "a pair's optimised implementation",
+    "edge": "a case that is verified and never timed",
+    "smoke": "a small case, for any machine",
+    "real": "a case with shapes of real models",
+    "headline": "a case behind a published claim",
+    "gpu": "needs a GPU",
+}
+OPTIONS: dict[str, dict[str, Any]] = {  # without the prefix `--pairbench-`, as argparse takes them
+    "gate": {
+        "nargs": "?",
+        "const": "auto",
+        "metavar": "REFERENCE",
+        "help": "Keep the session as a run of the store and judge it at the end as `pairbench compare` does: suspects are "
+        "measured again, a regression fails the session. REFERENCE as `pairbench compare --help` says; write it with "
+        "'='. Default: the newest comparable runs of the default branch.",
+    },
+    "save": {"action": "store_true", "help": "Keep the session as a run of the store; a gate does so anyway."},
+    "changed-since": {
+        "metavar": "COMMIT",
+        "help": "Only pairs of operators that differ from those of a commit, branch or tag, uncommitted changes included, and a few "
+        "untouched ones that tell whether the machine moved; all others are deselected.",
+    },
+    "store": {"metavar": "STORE", "help": "A folder or URL. Default: as the settings say, or results."},
+    "device": {"metavar": "DEVICE", "default": "auto", "help": "auto, cpu or cuda:N. Default: auto."},
+    "tier": {
+        "metavar": "TIERS",
+        "help": "edge, smoke, real, headline or several with commas. Default: edge, and smoke on a CPU or all on a GPU; "
+        "`-m headline` takes those too.",
+    },
+    "mode": {"metavar": "MODES", "help": "eager, compile, graph or several with commas. Default: eager."},
+    "rounds": {"metavar": "N", "type": int, "help": "Worker processes that time each case. Default: 3."},
+    "tf32": {
+        "action": argparse.BooleanOptionalAction,
+        "default": None,
+        "help": "Let float32 products and convolutions use TF32, or not. Default: as the settings say, or not.",
+    },
+    "timer": {"metavar": "TIMER", "help": "auto, or do_bench for Triton's own function."},
+    "latency": {
+        "choices": ("device", "call"),
+        "help": "What pytest-benchmark's table and files show of a GPU: the device's latency, or that of whole calls, "
+        "which the host may limit. Default: device, wherever it could be taken. On a CPU it is always the call.",
+    },
+    "timeout": {"metavar": "SECONDS", "type": float, "help": "For one implementation in one stage. Default: 300."},
+}
+# The options that are settings, by the names that they have in `[tool.pairbench]`, too.
+_SETTINGS = ("store", "tier", "mode", "rounds", "timer", "tf32", "timeout")
+
 
 class SuiteFiles(Value):
     """The rule of which files are suites: those that the settings list, and those that the command line names and that look like one."""
@@ -73,58 +122,6 @@ def of_device(storage: str, device: Device) -> str:
     return f"{scheme}{separator}{PurePosixPath(path) / device.slug}" if scheme in ("", "file") else storage
 
 
-MARKERS = {
-    "baseline": "a pair's plain implementation",
-    "variant": "a pair's optimised implementation",
-    "edge": "a case that is verified and never timed",
-    "smoke": "a small case, for any machine",
-    "real": "a case with shapes of real models",
-    "headline": "a case behind a published claim",
-    "gpu": "needs a GPU",
-}
-
-
-OPTIONS: dict[str, dict[str, Any]] = {  # without the prefix `--pairbench-`, as argparse takes them
-    "gate": {
-        "nargs": "?",
-        "const": "auto",
-        "metavar": "REFERENCE",
-        "help": "Keep the session as a run of the store and judge it at the end as `pairbench compare` does: suspects are "
-        "measured again, a regression fails the session. REFERENCE as `pairbench compare --help` says; write it with "
-        "'='. Default: the newest comparable runs of the default branch.",
-    },
-    "save": {"action": "store_true", "help": "Keep the session as a run of the store; a gate does so anyway."},
-    "changed-since": {
-        "metavar": "COMMIT",
-        "help": "Only pairs of operators that differ from those of a commit, branch or tag, uncommitted changes included, and a few "
-        "untouched ones that tell whether the machine moved; all others are deselected.",
-    },
-    "store": {"metavar": "STORE", "help": "A folder or URL. Default: as the settings say, or results."},
-    "device": {"metavar": "DEVICE", "default": "auto", "help": "auto, cpu or cuda:N. Default: auto."},
-    "tier": {
-        "metavar": "TIERS",
-        "help": "edge, smoke, real, headline or several with commas. Default: edge, and smoke on a CPU or all on a GPU; "
-        "`-m headline` takes those too.",
-    },
-    "mode": {"metavar": "MODES", "help": "eager, compile, graph or several with commas. Default: eager."},
-    "rounds": {"metavar": "N", "type": int, "help": "Worker processes that time each case. Default: 3."},
-    "tf32": {
-        "action": argparse.BooleanOptionalAction,
-        "default": None,
-        "help": "Let float32 products and convolutions use TF32, or not. Default: as the settings say, or not.",
-    },
-    "timer": {"metavar": "TIMER", "help": "auto, or do_bench for Triton's own function."},
-    "latency": {
-        "choices": ("device", "call"),
-        "help": "What pytest-benchmark's table and files show of a GPU: the device's latency, or that of whole calls, "
-        "which the host may limit. Default: device, wherever it could be taken. On a CPU it is always the call.",
-    },
-    "timeout": {"metavar": "SECONDS", "type": float, "help": "For one implementation in one stage. Default: 300."},
-}
-# The options that are settings, by the names that they have in `[tool.pairbench]`, too.
-_SETTINGS = ("store", "tier", "mode", "rounds", "timer", "tf32", "timeout")
-
-
 class Options(Value):
     config: Config
     files: SuiteFiles
@@ -139,12 +136,10 @@ class Options(Value):
         start = config.invocation_params.dir
         settings = load_config(start, **given)
         places = ((settings.root / place).resolve() for place in settings.suites or ())
-        files = SuiteFiles(
-            listed=find_suites(tuple(place for place in places if place.exists())),
-            # Such as suites/conv.py::causal_conv3d[...].
-            named=tuple((start / re.split(r"::|\[", one, maxsplit=1)[0]).resolve() for one in config.args),
-            test_patterns=tuple(config.getini("python_files")),
-        )
+        listed = find_suites(tuple(place for place in places if place.exists()))
+        # Such as suites/conv.py::causal_conv3d[...].
+        named = tuple((start / re.split(r"::|\[", one, maxsplit=1)[0]).resolve() for one in config.args)
+        files = SuiteFiles(listed=listed, named=named, test_patterns=tuple(config.getini("python_files")))
         gate: str | None = config.getoption("pairbench_gate")
         if gate is not None:
             if not gate.endswith(".parquet") and (start / gate).exists() and not (start / gate / "records").is_dir():
@@ -158,14 +153,9 @@ class Options(Value):
             for name in ("benchmark_disable", "benchmark_skip"):
                 if config.getoption(name):
                     raise UsageError(f"--pairbench-gate needs times; leave out --{name.replace('_', '-')}")
-        return cls(
-            config=settings,
-            files=files,
-            device=config.getoption("pairbench_device"),
-            reference=gate,
-            changed_since=config.getoption("pairbench_changed_since"),
-            save=gate is not None or config.getoption("pairbench_save"),
-        )
+        device, since = config.getoption("pairbench_device"), config.getoption("pairbench_changed_since")
+        save = gate is not None or config.getoption("pairbench_save")
+        return cls(config=settings, files=files, device=device, reference=gate, changed_since=since, save=save)
 
 
 def distributes(config: pytest.Config) -> bool:

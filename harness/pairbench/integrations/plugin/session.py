@@ -14,15 +14,15 @@ from _pytest.runner import runtestprotocol
 
 from pairbench.errors import PairbenchError, StoreError, UsageError
 from pairbench.execute.parent.pool import WorkerContext
-from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, PairItem, SuiteFile, SuiteLoader
+from pairbench.integrations.plugin.items import BENCH, LOADER, MADE, Bench, PairItem, SuiteFile, SuiteLoader
 from pairbench.integrations.plugin.options import Options, of_device, usage
+from pairbench.model.comparison import GateOutcome
 from pairbench.model.plain import safe
 from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import Chosen, Request, open_context, store_of
 
-# Imported where it is used, for collecting needs neither.
+# Imported where it is used, for collecting does not need it.
 if TYPE_CHECKING:
-    from pairbench.integrations.plugin.items import Bench
     from pairbench.workflow.comparer import Confirmed
 
 GATE_FAILED = pytest.ExitCode.USAGE_ERROR  # of a gate that could not judge: 4, as other failures of the harness
@@ -57,9 +57,7 @@ class PluginSession:
             loader = SuiteLoader(options.config, context, options.device, suites)
             stack.callback(loader.close)
             if not describes:
-                # A second's worth of importing, done while the first worker loads torch.
-                for module in ("pairbench.integrations.plugin.items", "scipy.special"):
-                    importlib.import_module(module)
+                importlib.import_module("scipy.special")  # which takes long, done while the first worker loads torch
             device = loader.device  # fails before anything else where there is no such device
             if (reference := options.reference) is not None:
                 from pairbench.workflow.lookup import AUTO, RunSelector
@@ -76,9 +74,7 @@ class PluginSession:
             return cls(options=options, context=context, loader=loader, config=config, opened=stack.pop_all())
 
     @functools.cached_property
-    def bench(self) -> "Bench":
-        from pairbench.integrations.plugin.items import Bench
-
+    def bench(self) -> Bench:
         shared = hasattr(self.config, "workerinput")  # one of pytest-xdist's processes
         switches = ("benchmark_disable", "benchmark_skip", "collectonly")
         able = self.config.pluginmanager.hasplugin("benchmark") and not any(map(self.config.getoption, switches))
@@ -171,8 +167,6 @@ class PluginSession:
 
     def _release(self) -> None:
         """Give pytest all reports that are held; tests whose series regressed fail, in the summary, the junit file and `--lf`."""
-        from pairbench.model.comparison import GateOutcome
-
         regressed = {
             (series.suite, series.case, series.implementation, series.mode): change.reason
             for change in (self.judged.judged.comparison.changes if self.judged else ())

@@ -120,15 +120,15 @@ class Judge:
             self._fits[case] = torch.cuda.max_memory_allocated() < _PART * free
         return self._fits[case]
 
-    def serve(self, job: protocol.CompareInputs | protocol.JudgeOutputs | protocol.JudgeTimed) -> Iterator[Any]:
+    def serve(self, job: protocol.Inputs | protocol.Outputs | protocol.JudgeTimed) -> Iterator[Any]:
         steps: dict[type, Any] = {
-            protocol.CompareInputs: self._compare,
-            protocol.JudgeOutputs: self._outputs,
+            protocol.Inputs: self._compare,
+            protocol.Outputs: self._outputs,
             protocol.JudgeTimed: self._judge_timed,
         }
         yield from of_case(steps[type(job)](job))
 
-    def _compare(self, job: protocol.CompareInputs) -> Iterator[protocol.Judged]:
+    def _compare(self, job: protocol.Inputs) -> Iterator[protocol.Judged]:
         ours = sums(reference.inputs for reference in self._case())
         theirs = dict(job.sums)
         other = next((name for name, total in ours if theirs.get(name) != total), None)
@@ -136,7 +136,7 @@ class Judge:
         rest = "for the same seed, so nobody can say what is right of them: draw them with `make`, and let them depend on nothing but its seed and the axes"
         yield protocol.Judged(mismatch=what and f"{what} {rest}")
 
-    def _outputs(self, job: protocol.JudgeOutputs) -> Iterator[protocol.Judged]:
+    def _outputs(self, job: protocol.Outputs) -> Iterator[protocol.Judged]:
         references = self._case()
         if self._line.outputs is None or not 0 <= job.seed < len(references):
             raise SuiteFaultError(Status.FAILED, "its worker sent outputs of no inputs")
