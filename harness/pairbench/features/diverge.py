@@ -3,17 +3,12 @@
 The text says which module is the first beyond tolerance, how errors grow, and which side is nearer to float64.
 """
 
-from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import SelectionError
-from pairbench.execute.parent.case_state import inspect
-from pairbench.execute.parent.pool import WorkerContext
-from pairbench.execute.protocol import DivergeCase, Ended
+from pairbench.execute.protocol import DivergeCase
 from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NotInspected
-from pairbench.model.environment import Device
-from pairbench.model.plan import Entry, PlannedCase
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import error, listed, merge_numbered, outermost, percent
 from pairbench.workflow.devices import open_case
@@ -195,20 +190,8 @@ def find_divergence(config: Config, operator: str, case: str | None, device: str
         if variant not in known:
             name = whole.planned.operator.name
             raise SelectionError(f"{name} has no variant {variant!r}, expected one of {', '.join(known)}")
-        entry = known[variant]
-        one = whole.only((entry,))
-        found = one.work("diverge", lambda device: _diverge(one.request.context, device, one.planned, entry))
+        one = whole.only((known[variant],))
+        # Triton's interpreter computes what the kernels do, which is all that is asked here.
+        interpret = one.device.kind == "cpu"
+        (found,) = one.inspect("diverge", one.planned.skipped, DivergeCase, interpret=interpret)
         return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)
-
-
-def _diverge(context: WorkerContext, device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NotInspected:
-    if entry in planned.skipped:
-        return NotInspected(entry=entry, reason=planned.skipped[entry], bad=False)
-    operator = planned.operator
-    job = DivergeCase(path=Path(operator.path), operator=operator.name, case=planned.case, entries=(entry,))
-    # Triton's interpreter computes what the kernels do, which is all that is asked here.
-    answers = (answer for _, answer in inspect(context, device, [job], interpret=device.kind == "cpu"))
-    answer: Divergence | NotInspected | Ended | None = next(answers, None)
-    if isinstance(answer, Ended):
-        return NotInspected(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
-    return answer or NotInspected(entry=entry, reason="the worker gave no answer; please report this", bad=True)

@@ -5,17 +5,16 @@ Which worker serves which step, and in what order cases come, is for the caller 
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pairbench.execute import protocol
 from pairbench.execute.parent.judged import CulpritUnknownError, judged_results
-from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
+from pairbench.execute.parent.pool import WorkerEndedError, Workers
 from pairbench.execute.protocol import NOBODY, CaseJob, Ended, InputsMade, VerifyCase
 from pairbench.execute.wire import NoMessageError
-from pairbench.model.environment import Device
 from pairbench.model.outcome import (
     NOT_PROFILED,
     NOT_REACHED,
@@ -288,20 +287,3 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
         workers.close()
         return state.blame(NOBODY, Status.FAILED, f"its worker gave no result for {type(job).__name__}", job)
     return ()
-
-
-def inspect(
-    context: WorkerContext,
-    device: Device,
-    jobs: Iterable[protocol.BreakDownCase | protocol.DivergeCase],
-    *,
-    interpret: bool = False,
-) -> Iterator[tuple[Any, Any]]:
-    """Send jobs of one entry each to a worker, and yield each of its answers beside the job; if the worker ends, the answer is an `Ended` of the entry."""
-    with Workers(context, device, interpret=interpret) as workers:
-        for job in jobs:
-            try:
-                for answer in workers.get().request(job):
-                    yield job, answer
-            except WorkerEndedError as error:
-                yield job, protocol.Ended(entry=job.entries[0], status=error.status, reason=error.reason)

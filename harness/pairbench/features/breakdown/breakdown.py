@@ -6,22 +6,21 @@ The text is a tree of modules, kinds of work, kernels, and the lines that copy, 
 import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import SelectionError, UsageError
-from pairbench.execute.parent.case_state import inspect
 from pairbench.execute.parent.scout import probe_environment
-from pairbench.execute.protocol import BreakDownCase, Ended
+from pairbench.execute.protocol import BreakDownCase
 from pairbench.features.breakdown import summary
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, Idle, KeptBreakdown, NotInspected
-from pairbench.model.environment import Device
-from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.plan import PlannedCase
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
 from pairbench.report.units import listed, merge_numbered, percent, size
 from pairbench.store.documents import write_breakdown
-from pairbench.workflow.devices import OpenCase, open_case
+from pairbench.workflow.devices import open_case
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.setup import stamp
 
@@ -209,7 +208,8 @@ def break_down(
         if trace and not trace.resolve().parent.is_dir():
             raise UsageError(f"--trace {str(trace)!r}: its folder does not exist")
         planned = one.planned
-        parts = one.work("breakdown", lambda device: _break_down(one, device, trace))
+        left_out = {**planned.skipped, **planned.untimed}
+        parts = one.inspect("breakdown", left_out, partial(BreakDownCase, trace=trace and trace.resolve()))
         made = CaseBreakdown(operator=planned.operator, case=planned.case, device=one.device, parts=tuple(parts))
         whole_parts = tuple(part for part in parts if isinstance(part, Breakdown))
         if not keep or not whole_parts:
@@ -241,23 +241,3 @@ def _names(planned: PlannedCase, wanted: Sequence[str]) -> tuple[str, ...]:
         expected = f"expected one of {', '.join(known)}, or all"
         raise SelectionError(f"{planned.operator.name} has no implementation {unknown[0]!r}, {expected}")
     return tuple(dict.fromkeys(wanted))
-
-
-def _break_down(one: OpenCase, device: Device, trace: Path | None) -> list[Breakdown | NotInspected]:
-    planned, trace = one.planned, trace and trace.resolve()
-    path, operator, case = Path(planned.operator.path), planned.operator.name, planned.case
-    parts: dict[Entry, Breakdown | NotInspected] = {
-        entry: NotInspected(entry=entry, reason=reason, bad=False)
-        for entry, reason in {**planned.skipped, **planned.untimed}.items()
-    }
-    jobs = [
-        BreakDownCase(path=path, operator=operator, case=case, entries=(entry,), trace=trace)
-        for entry in planned.entries
-        if entry not in parts
-    ]
-    for job, answer in inspect(one.request.context, device, jobs):
-        (entry,) = job.entries
-        parts[entry] = answer
-        if isinstance(answer, Ended):
-            parts[entry] = NotInspected(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
-    return [parts[entry] for entry in planned.entries]
