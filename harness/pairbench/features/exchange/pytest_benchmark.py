@@ -155,14 +155,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign
     if not results and not restored:
         raise ImportFailedError(f"{path}: holds no benchmark, expected at least one")
     kept, twice = foreign.told_apart(results)
-    return foreign.ForeignRun(
-        source=str(path),
-        origin=origin,
-        environment=_environment(document, machine),
-        results=kept,
-        restored=tuple(restored),
-        left_out=twice,
-    )
+    return foreign.ForeignRun(str(path), origin, _environment(document, machine), kept, tuple(restored), twice)
 
 
 def _moment(text: str, where: str) -> dt.datetime:
@@ -189,11 +182,9 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
     # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
     run_id = run.get("run_id")
     if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
-        names = ("commit", "commit_at", "branch", "confirms", "commit_subject", "commit_author")
-        restored_run: dict[str, Any] = {name: foreign.optional(run, name, str) for name in names}
-        restored_run |= {name: foreign.optional(run, name, int) for name in ("commit_number", "pull_request")}
-        columns |= restored_run | {"run_id": run_id, "dirty": foreign.optional(run, "dirty", bool)}
-        columns["started_at"] = foreign.optional(run, "started_at", str) or columns["started_at"]
+        kinds: dict[str, type] = {"dirty": bool, "commit_number": int, "pull_request": int}
+        known_run = {name: foreign.optional(run, name, kinds.get(name, str)) for name in RUN_COLUMNS}
+        columns = known_run | {"started_at": known_run["started_at"] or columns["started_at"]}
     return foreign.Origin(**columns)
 
 
@@ -208,13 +199,8 @@ def _environment(document: Mapping[str, Any], machine: dict[str, Any]) -> Enviro
         "python": {"implementation": machine.get("python_implementation"), "compiler": machine.get("python_compiler")},
         "packages": {"pytest-benchmark": document.get("version")},
     }
-    return foreign.cpu_environment(
-        model,
-        torch=foreign.UNKNOWN,
-        python=foreign.optional(machine, "python_version", str) or foreign.UNKNOWN,
-        hostname=foreign.optional(machine, "node", str) or foreign.UNKNOWN,
-        rest=rest,
-    )
+    python, host = (foreign.optional(machine, name, str) or foreign.UNKNOWN for name in ("python_version", "node"))
+    return foreign.cpu_environment(model, torch=foreign.UNKNOWN, python=python, hostname=host, rest=rest)
 
 
 def _result(benchmark: dict[str, Any], where: str) -> foreign.Result:
