@@ -18,7 +18,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, LIBRARY, OperatorDescription
 from pairbench.model.record import CALL, DEVICE, RESULT_COLUMNS, Record, p50_of, result_of, speedup_of, speedup_over
-from pairbench.report.units import is_number
+from pairbench.report.units import axis_text, is_number, ratio, ratio_range, size
 from pairbench.stats import Interval, speedup_interval
 
 
@@ -43,6 +43,10 @@ class JudgedClaim(Value):
 class StepGain(NamedTuple):
     over: str
     gain: Interval  # latency of that variant over its own; the interval's ends are NaN where there was one round
+
+    def __str__(self) -> str:
+        within = ratio_range(self.gain.low, self.gain.high)
+        return f"{ratio(self.gain.estimate)} {f'({within}) ' if within else ''}over {self.over}"
 
 
 class ModeResults(Value):
@@ -71,6 +75,11 @@ class AxisBound(NamedTuple):
     relation: str  # `>=`, `<=` or `=`
     value: object
 
+    def __str__(self) -> str:
+        if self.axis == SIZE and isinstance(self.value, int | float):
+            return f"{'at least' if self.relation == '>=' else 'at most'} {size(self.value)} moved"
+        return f"{self.axis} {self.relation} {axis_text(self.value)}"
+
 
 class LossCondition(NamedTuple):
     """The cases in which a variant loses, described by one bound, or by two that both hold."""
@@ -79,8 +88,12 @@ class LossCondition(NamedTuple):
     inside: tuple[int, int]  # of the cases within the bounds: those in which the variant loses, and all
     outside: tuple[int, int]  # the same of all other cases
 
+    def __str__(self) -> str:
+        (lost, among), (others, rest) = self.inside, self.outside
+        return f"{' and '.join(map(str, self.terms))}: {lost} of {among}, else {others} of {rest}"
 
-class Losses(Value):
+
+class Losses(NamedTuple):
     """The cases in which one variant in one mode is slower than the baseline by its whole interval."""
 
     implementation: str
@@ -175,17 +188,12 @@ def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
             if record.status == Status.MEASURED and speedup_of(record):
                 point = CasePoint(axes={**dict(case.case.axes), **size}, loses=loses(record))
                 measured[str(record.implementation), str(record.mode)].append((record, point))
-    losses = [
-        Losses(
-            implementation=implementation,
-            mode=mode,
-            losing=tuple(sorted((row for row, point in rows if point.loses), key=lambda row: speedup_of(row) or ())),
-            measured=len(rows),
-            where=condition_of([point for _, point in rows]),
-        )
-        for (implementation, mode), rows in measured.items()
-    ]
-    return tuple(sorted((one for one in losses if one.losing), key=lambda one: (-len(one.losing), one.implementation)))
+    losses = []
+    for series, rows in measured.items():
+        if losing := sorted((row for row, point in rows if point.loses), key=lambda row: speedup_of(row) or ()):
+            where = condition_of([point for _, point in rows])
+            losses.append(Losses(*series, tuple(losing), len(rows), where))
+    return tuple(sorted(losses, key=lambda one: (-len(one.losing), one.implementation)))
 
 
 def loses(record: Record) -> bool:

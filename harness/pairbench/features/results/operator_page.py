@@ -11,15 +11,11 @@ from typing import TypeVar
 
 from pairbench.analyze.facts import ceilings_of, series_facts
 from pairbench.features.results.operator import (
-    SIZE,
-    AxisBound,
     CaseResults,
     ClaimState,
     JudgedClaim,
-    Losses,
     ModeResults,
     OperatorResults,
-    StepGain,
     loses,
 )
 from pairbench.model.case import Claim
@@ -29,7 +25,7 @@ from pairbench.model.site import SeriesStatus
 from pairbench.report import rows, units
 from pairbench.report.operator_charts import roof_fraction, state_of
 from pairbench.report.render import Block, Column, Heading, Items, Line, TableBlock, clean, shorten, table_of
-from pairbench.report.units import axis_text, labels_of, listed
+from pairbench.report.units import labels_of, listed
 
 Value = TypeVar("Value")
 Cells = dict[str, str]
@@ -284,7 +280,7 @@ def _measurement_cells(label: str, record: Record, mode: ModeResults) -> Cells:
         "95 %": units.speedup_range(record),
         "call": units.call(record) if latency != CALL else "",
         "host": units.host(record),
-        "the step alone": _gain(mode.steps.get(name)),
+        "the step alone": str(mode.steps.get(name, "")),
         "launches": rows.launches(record),
         "peak memory": units.size(record.peak_bytes),
         units.SAME_MEMORY: "yes" if record.reuses_output else "",
@@ -292,13 +288,6 @@ def _measurement_cells(label: str, record: Record, mode: ModeResults) -> Cells:
         "mean error": units.error(record.mean_abs_error),
         "oracle ratio": units.significant(record.oracle_ratio, 3),
     }
-
-
-def _gain(step: StepGain | None) -> str:
-    if step is None:
-        return ""
-    within = units.ratio_range(step.gain.low, step.gain.high)
-    return f"{units.ratio(step.gain.estimate)} {f'({within}) ' if within else ''}over {step.over}"
 
 
 def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
@@ -313,7 +302,7 @@ def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
             "loses in": f"{len(one.losing)} of {one.measured}",
             "slowest": _speedup(one.losing[0]),
             "there": labels.get(str(one.losing[0].case), ""),
-            "where it loses": _where(one),
+            "where it loses": "everywhere" if len(one.losing) == one.measured else str(one.where or ""),
         }
         for one in results.losses
     ]
@@ -330,21 +319,6 @@ def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
             table.append({"case": label, **{name: _outcome(variants.get(name)) for name in losing}})
     title = "Their speedups, case by case, wherever one of them loses (slower: its whole interval lies below 1)"
     yield _table(table, title=title, fold_above=_FOLD_LOSSES)
-
-
-def _where(one: Losses) -> str:
-    if len(one.losing) == one.measured:
-        return "everywhere"
-    if one.where is None:
-        return ""
-    (lost, among), (others, rest) = one.where.inside, one.where.outside
-    return f"{' and '.join(map(_bound, one.where.terms))}: {lost} of {among}, else {others} of {rest}"
-
-
-def _bound(one: AxisBound) -> str:
-    if one.axis == SIZE and isinstance(one.value, int | float):
-        return f"{'at least' if one.relation == '>=' else 'at most'} {units.size(one.value)} moved"
-    return f"{one.axis} {one.relation} {axis_text(one.value)}"
 
 
 def _outcome(record: Record | None) -> str:
