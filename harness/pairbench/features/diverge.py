@@ -159,13 +159,7 @@ def _row(layer: Layer, part: Divergence) -> dict[str, Any]:
 
 def _plain(divergence: CaseDivergence) -> dict[str, Any]:
     part = divergence.result
-    document = {
-        "suite": divergence.operator.suite,
-        "operator": divergence.operator.name,
-        "case": divergence.case.key,
-        "device": divergence.device.name,
-        "variant": part.entry.implementation,
-    }
+    document = {**divergence.named(), "variant": part.entry.implementation}
     if isinstance(part, NotInspected):
         return {**document, "reason": part.reason}
     first, worse = part.first, part.first_worse

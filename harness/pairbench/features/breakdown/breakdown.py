@@ -33,15 +33,8 @@ Rows = list[dict[str, Any]]
 
 def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = False) -> str:
     if output == "json":
-        document = {
-            "suite": breakdown.operator.suite,
-            "operator": breakdown.operator.name,
-            "case": breakdown.case.key,
-            "device": breakdown.device.name,
-            "note": PROFILED,
-            "implementations": [_plain(part) for part in breakdown.parts],
-        }
-        return to_json({"breakdown": document})
+        found = [_plain(part) for part in breakdown.parts]
+        return to_json({"breakdown": {**breakdown.named(), "note": PROFILED, "implementations": found}})
     escape = markdown_text if output == "markdown" else clean
     parts = [escape(f"{breakdown.case.key} ({breakdown.operator.suite}, {breakdown.device.name}). {PROFILED}") + "\n"]
     for part in breakdown.parts:
@@ -150,10 +143,8 @@ def line_rows(part: Breakdown) -> Rows:
 
 def side_by_side(parts: Sequence[Breakdown]) -> Rows:
     tables = {str(part.entry): {row.kind: row.ns for row in summary.by_kind(part)} for part in parts}
-    kinds = sorted(
-        {kind for table in tables.values() for kind in table},
-        key=lambda kind: -max(t.get(kind, 0.0) for t in tables.values()),
-    )
+    known = {kind for table in tables.values() for kind in table}
+    kinds = sorted(known, key=lambda kind: -max(table.get(kind, 0.0) for table in tables.values()))
     rows: Rows = [{"kind": kind, **{name: _us(table.get(kind, 0)) for name, table in tables.items()}} for kind in kinds]
     rows.append({"kind": "sum", **{name: _us(sum(table.values())) for name, table in tables.items()}})
     return rows
@@ -193,15 +184,15 @@ def break_down(
     config: Config,
     operator: str,
     case: str | None,
-    device_name: str,
-    implementations: Sequence[str],
+    device: str,
+    wanted: Sequence[str],
     *,
     trace: Path | None,
     keep: bool,
 ) -> tuple[CaseBreakdown, str | None]:
     """Return the breakdown of some implementations of one case, and the path under which the store keeps it, if `keep`."""
-    with open_case(config, operator, case, device_name) as whole:
-        names = _names(whole.planned, implementations)
+    with open_case(config, operator, case, device) as whole:
+        names = _names(whole.planned, wanted)
         one = whole.only(tuple(entry for entry in whole.planned.entries if entry.implementation in names))
         if trace and len(names) > 1:
             raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")

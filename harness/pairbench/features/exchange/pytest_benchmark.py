@@ -30,18 +30,7 @@ from pairbench.features.exchange import foreign
 from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.model.environment import Environment
 from pairbench.model.plain import field_of, plain
-from pairbench.model.record import (
-    CALL,
-    DEVICE,
-    STREAM,
-    Latency,
-    Record,
-    Samples,
-    Series,
-    columns,
-    result_of,
-    sampled_as,
-)
+from pairbench.model.record import CALL, DEVICE, STREAM, Latency, Record, Samples, Series, result_of, sampled_as
 from pairbench.store.location import is_run_id
 from pairbench.store.schema import UnsoundError, check_table, from_columns, to_table
 
@@ -257,8 +246,7 @@ _S = 1e-9
 
 def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a run as a document, and the names of records without a latency, which are in it for `pairbench import` only."""
-    first = records[0]
-    rounds = _by_place(samples)
+    first, rounds = records[0], _by_place(samples)
     machine = machine_info_of(first)
     several = len({record.device_uuid or record.device_name for record in records}) > 1
     benchmarks, rest = [], []
@@ -406,9 +394,8 @@ def benchmarks_of(picked: "Picked", records: Sequence[Record]) -> tuple[str, tup
 def csv_of(records: Sequence[Record]) -> str:
     import pandas as pd  # half a second, and an import does without
 
-    names = list(columns(Record))
-    cells = ([getattr(record, name) for name in names] for record in records)
+    cells = ([getattr(record, name) for name in _COLUMNS] for record in records)
     rows = [[json.dumps(plain(cell)) if isinstance(cell, tuple) else cell for cell in row] for row in cells]
     # Objects, so that counts beside nulls stay whole numbers.
-    text: str = pd.DataFrame(rows, columns=names, dtype=object).to_csv(index=False, lineterminator="\n")
+    text: str = pd.DataFrame(rows, columns=_COLUMNS, dtype=object).to_csv(index=False, lineterminator="\n")
     return text

@@ -45,11 +45,8 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     yield Heading(text=results.operator.name, level=3)
     summary, source = results.operator.summary, results.operator.source
     sentences = [f"{summary or 'No summary.'} From {results.operator.suite}{f', after {source}' if source else ''}."]
-    sentences += [
-        f"{item.name} {units.overwrites(item.consumes)}, which its caller loses."
-        for item in results.operator.implementations
-        if item.consumes
-    ]
+    consuming = [item for item in results.operator.implementations if item.consumes]
+    sentences += [f"{one.name} {units.overwrites(one.consumes)}, which its caller loses." for one in consuming]
     yield Line(text=clean(" ".join([*sentences, *(f"{note}." for note in results.notes)])), gap=True)
     runs = []
     for run in results.runs:
@@ -57,17 +54,22 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
         rounds = f", of {' or '.join(map(str, run.rounds))} {unit}" if run.rounds else ""
         runs.append(f"{rows.heading(run.record)}: {run.records} records{rounds}")
     yield Items(texts=tuple(runs))
-    cases = [
-        _case_cells(labels[case.case.key], case, mode, results.claims)
-        for case in results.cases
-        if (mode := main_mode(case))
-    ]
+    main = [(case, mode) for case in results.cases if (mode := main_mode(case))]
+    cases = [_case_cells(labels[case.case.key], case, mode, results.claims) for case, mode in main]
     title = f"All {len(cases)} cases" if len(cases) > _FOLD_CASES else ""
     yield _table(cases, title=title, fold_above=_FOLD_CASES)
     yield from _modes_blocks(results, labels)
     if results.claims:
         yield _table([_claim_cells(one, labels) for one in results.claims], title="Published, and ours beside it:")
-    yield _measurements_table(results, labels)
+    measurements = [
+        _measurement_cells(labels[case.case.key], record, mode)
+        for case in results.cases
+        for mode in case.modes
+        for record in (mode.baseline, *mode.variants)
+        if record and p50_of(record)
+    ]
+    title = f"All {len(measurements)} measurements, errors included; a speedup is over the baseline of its own run:"
+    yield _table(measurements, title=title, fold_above=_FOLD_RECORDS)
     yield from _losses_blocks(results, labels)
     if results.refused:
         yield _grouped(results.refused, labels, title="Refused (mismatched, failed, out of memory or out of time):")
@@ -256,18 +258,6 @@ def _ours(judged: JudgedClaim) -> str:
     return f"{_between(both, lambda record: units.p50(record, latency))} ({speedup}){by}"
 
 
-def _measurements_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
-    table = [
-        _measurement_cells(labels[case.case.key], record, mode)
-        for case in results.cases
-        for mode in case.modes
-        for record in (mode.baseline, *mode.variants)
-        if record and p50_of(record)
-    ]
-    title = f"All {len(table)} measurements, errors included; a speedup is over the baseline of its own run:"
-    return _table(table, title=title, fold_above=_FOLD_RECORDS)
-
-
 def _measurement_cells(label: str, record: Record, mode: ModeResults) -> Cells:
     name = str(record.implementation)
     latency = units.common(record, mode.baselines.get(name))  # in which it stands beside its baseline
@@ -295,17 +285,12 @@ def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
         if any(mode.best for case in results.cases for mode in case.modes):
             yield Line(text="Where variants lose: no variant is proven slower than the baseline in any case.", gap=True)
         return
-    table = [
-        {
-            "variant": one.implementation,
-            "mode": one.mode,
-            "loses in": f"{len(one.losing)} of {one.measured}",
-            "slowest": _speedup(one.losing[0]),
-            "there": labels.get(str(one.losing[0].case), ""),
-            "where it loses": "everywhere" if len(one.losing) == one.measured else str(one.where or ""),
-        }
-        for one in results.losses
-    ]
+    table = []
+    for one in results.losses:
+        lost, slowest = len(one.losing), one.losing[0]
+        cells = {"variant": one.implementation, "mode": one.mode, "loses in": f"{lost} of {one.measured}"}
+        cells |= {"slowest": _speedup(slowest), "there": labels.get(str(slowest.case), "")}
+        table.append({**cells, "where it loses": "everywhere" if lost == one.measured else str(one.where or "")})
     yield _table(table, title="Where variants lose:")
     # The speedups of all variants that lose anywhere, in the cases and modes in which one of them does.
     names = [item.name for item in results.operator.implementations]
