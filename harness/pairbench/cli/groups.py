@@ -207,12 +207,13 @@ def run(
 
     Example: pairbench fleet run suites/linear --commit main --scheduler tls://head:8786 --certificates certificates --store s3://bucket/results
     """
-    from pairbench.features.fleet.command import render_fleet, run_fleet, units_of
+    from pairbench.features.fleet.command import ANY, render_fleet, run_fleet, units_of
     from pairbench.features.fleet.dask import checked_address
+    from pairbench.model.unit import Unit
 
     address = checked_address(scheduler, given.certificates, insecure=given.insecure)
-    how = (given.tier, given.mode, given.rounds)
-    units = units_of(given.config, select or [], commit or (), devices or (), *how)
+    like = Unit(operators=(), device=ANY, tier=given.tier, mode=given.mode, rounds=given.rounds)
+    units = units_of(given.config, select or [], commit or (), devices or (), like)
     done = run_fleet(given.config, units, address, given.certificates, patience)
     put(render_fleet(done.hosts, done.results, given.output, given.config.shown_store, done.seconds), nl=False)
     return done.exit_code

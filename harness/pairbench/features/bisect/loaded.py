@@ -68,12 +68,8 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
         raise SelectionError(f"SELECT takes {len(plan.cases)} cases, expected one; name one of{listed}")
     planned = plan.cases[0]
     patterns = () if implementation is None else (implementation,)
-    entries = [
-        entry
-        for entry in planned.entries
-        if (entry.implementation == BASELINE) == (implementation == BASELINE)
-        and names_implementation(patterns, entry.implementation)
-    ]
+    of_role = [one for one in planned.entries if (one.role == BASELINE) == (implementation == BASELINE)]
+    entries = [one for one in of_role if names_implementation(patterns, one.implementation)]
     key = planned.case.key
     if len(entries) != 1:
         listed = ", ".join(map(str, entries or planned.entries))

@@ -264,27 +264,12 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
             benchmarks.append(_benchmark(record, timed, extra, several=several))
     without = [extra for _, extra in rest]
     own = {"environment": machine["environment"], "run": run_info_of(first), "not_measured": without}
-    document = {
-        "machine_info": {
-            "node": first.hostname,
-            "processor": first.cpu,
-            "python_version": first.python,
-            "cpu": {"brand_raw": first.cpu},
-            KEY: steady(machine),
-        },
-        "commit_info": {
-            "id": first.commit or "unversioned",
-            "time": first.commit_at,
-            "author_time": None,
-            "dirty": bool(first.dirty),
-            "project": KEY,
-            "branch": first.branch or "(unknown)",
-        },
-        "benchmarks": benchmarks,
-        "datetime": first.started_at,
-        "version": FORMAT_VERSION,
-        KEY: own,
-    }
+    host: dict[str, Any] = {"node": first.hostname, "processor": first.cpu, "python_version": first.python}
+    host |= {"cpu": {"brand_raw": first.cpu}, KEY: steady(machine)}
+    commit: dict[str, Any] = {"id": first.commit or "unversioned", "time": first.commit_at, "author_time": None}
+    commit |= {"dirty": bool(first.dirty), "project": KEY, "branch": first.branch or "(unknown)"}
+    document: dict[str, Any] = {"machine_info": host, "commit_info": commit, "benchmarks": benchmarks}
+    document |= {"datetime": first.started_at, "version": FORMAT_VERSION, KEY: own}
     return document, tuple(f"{_name(record)} ({record.status})" for record, _ in rest)
 
 

@@ -250,24 +250,19 @@ def _ended(process: "subprocess.Popen[bytes]", given_up: Callable[[], bool]) -> 
 
 def examine_host(config: Config, devices: str) -> tuple[str, tuple[Offer, ...], list[tuple[str, Finding]]]:
     """Return the name of this host, its devices, and the findings of `pairbench doctor` by the device's selector."""
+    host = platform.node()
     with open_context(config) as context:
         known = survey(context, ()).devices
         words = devices.split(",")
         chosen = list(dict.fromkeys(device for word in words for device in pick_devices(word.strip(), known)))
-        offers = tuple(
-            Offer(
-                identity=device.uuid or f"cpu-{platform.node()}",
-                kind=device.kind,
-                model=device.slug,
-                selector=device.selector,
-                environment_hash=probe_environment(context, device).hash,
-            )
-            for device in chosen
-        )
+        offers = []
+        for device in chosen:
+            named = {"kind": device.kind, "model": device.slug, "selector": device.selector}
+            environment_hash = probe_environment(context, device).hash
+            offers.append(Offer(identity=device.uuid or f"cpu-{host}", environment_hash=environment_hash, **named))
         findings = [(device.selector, finding) for device in chosen for finding in diagnose_device(context, device)]
-    host = platform.node()
     part = {"auto", "all"}.isdisjoint(words) and len(chosen) < len(known) - (known[0].kind == "cuda")
-    return f"{host} {devices}" if part else host, offers, findings
+    return f"{host} {devices}" if part else host, tuple(offers), findings
 
 
 def other_work(offers: tuple[Offer, ...], meter: LoadMeter) -> str | None:

@@ -186,7 +186,7 @@ def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
         size = {} if case.bytes_moved is None else {SIZE: case.bytes_moved}
         for record in (record for mode in case.modes for record in mode.variants):
             if record.status == Status.MEASURED and speedup_of(record):
-                point = CasePoint(axes={**dict(case.case.axes), **size}, loses=loses(record))
+                point = CasePoint(axes={**dict(case.case.axes), **size}, loses=lost(record))
                 measured[str(record.implementation), str(record.mode)].append((record, point))
     losses = []
     for series, rows in measured.items():
@@ -196,7 +196,7 @@ def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
     return tuple(sorted(losses, key=lambda one: (-len(one.losing), one.implementation)))
 
 
-def loses(record: Record) -> bool:
+def lost(record: Record) -> bool:
     """Return whether a variant is proven slower: its whole interval lies below 1."""
     speedup = speedup_of(record)
     return record.status == Status.MEASURED and speedup is not None and speedup.high < 1
@@ -383,11 +383,8 @@ def _notes(records: Sequence[Record]) -> tuple[str, ...]:
 
 def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[str, StepGain]:
     """Return the step of each variant that builds on another of the same run, by the variant's name."""
-    timed = {
-        str(record.implementation): record
-        for record in variants
-        if p50_of(record) and not withheld(record.device_kind, record.environment)
-    }
+    sure = [one for one in variants if p50_of(one) and not withheld(one.device_kind, one.environment)]
+    timed = {str(record.implementation): record for record in sure}
     pairs = {name: (timed.get(builds_on.get(name, "")), record) for name, record in timed.items()}
     return {
         name: StepGain(over=builds_on[name], gain=_gain(before, record))

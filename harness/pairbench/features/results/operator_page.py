@@ -10,14 +10,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from pairbench.analyze.facts import ceilings_of, series_facts
-from pairbench.features.results.operator import (
-    CaseResults,
-    ClaimState,
-    JudgedClaim,
-    ModeResults,
-    OperatorResults,
-    loses,
-)
+from pairbench.features.results.operator import CaseResults, ClaimState, JudgedClaim, ModeResults, OperatorResults, lost
 from pairbench.model.case import Claim
 from pairbench.model.environment import MODES
 from pairbench.model.record import CALL, Record, Series, p50_of, speedup_of
@@ -287,10 +280,10 @@ def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
         return
     table = []
     for one in results.losses:
-        lost, slowest = len(one.losing), one.losing[0]
-        cells = {"variant": one.implementation, "mode": one.mode, "loses in": f"{lost} of {one.measured}"}
+        number, slowest = len(one.losing), one.losing[0]
+        cells = {"variant": one.implementation, "mode": one.mode, "loses in": f"{number} of {one.measured}"}
         cells |= {"slowest": _speedup(slowest), "there": labels.get(str(slowest.case), "")}
-        table.append({**cells, "where it loses": "everywhere" if lost == one.measured else str(one.where or "")})
+        table.append({**cells, "where it loses": "everywhere" if number == one.measured else str(one.where or "")})
     yield _table(table, title="Where variants lose:")
     # The speedups of all variants that lose anywhere, in the cases and modes in which one of them does.
     names = [item.name for item in results.operator.implementations]
@@ -298,7 +291,7 @@ def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
     several = len({one.mode for one in results.losses}) > 1
     table = []
     for case in results.cases:
-        for mode in (mode for mode in case.modes if any(map(loses, mode.variants))):
+        for mode in (mode for mode in case.modes if any(map(lost, mode.variants))):
             variants = {record.implementation: record for record in mode.variants}
             label = labels[case.case.key] + (f", {mode.mode}" if several else "")
             table.append({"case": label, **{name: _outcome(variants.get(name)) for name in losing}})
@@ -310,7 +303,7 @@ def _outcome(record: Record | None) -> str:
     """Return the speedup of a record, marked where it is slower, or else its status."""
     if record is None or not units.speedup(record):
         return str(record.status) if record is not None and record.status != "measured" else ""
-    return f"slower, {_speedup(record)}" if loses(record) else units.speedup(record)
+    return f"slower, {_speedup(record)}" if lost(record) else units.speedup(record)
 
 
 def _speedup(record: Record) -> str:

@@ -34,7 +34,18 @@ _NUMBERS = (
 
 def plain(one: OperatorResults) -> dict[str, Any]:
     """Return an operator's results as one object, each record once, with the columns that the page shows."""
-    labels = case_names(one)
+    labels, cases, claims, losses = case_names(one), [], [], []
+    for case in one.cases:
+        key, modes = case.case.key, [_plain_mode(mode) for mode in case.modes]
+        named = {"case": key, "label": labels[key], "tier": case.case.tier}
+        cases.append({**named, "bytes_moved": case.bytes_moved, "modes": modes})
+    for judged in one.claims:
+        here, variant = judged.case and judged.case.key, judged.variant and judged.variant.implementation
+        claims.append({"claim": judged.claim, "case": here, "state": judged.state, "implementation": variant})
+    for loss in one.losses:
+        by_mode = {"implementation": loss.implementation, "mode": loss.mode}
+        lost = [record.case for record in loss.losing]
+        losses.append({**by_mode, "cases": lost, "measured": loss.measured, "where": loss.where})
     return {
         "device_name": one.device_name,
         "suite": one.operator.suite,
@@ -42,35 +53,9 @@ def plain(one: OperatorResults) -> dict[str, Any]:
         "summary": one.operator.summary,
         "source": one.operator.source,
         "runs": [{name: getattr(run.record, name) for name in ("run_id", "started_at", "commit")} for run in one.runs],
-        "cases": [
-            {
-                "case": case.case.key,
-                "label": labels[case.case.key],
-                "tier": case.case.tier,
-                "bytes_moved": case.bytes_moved,
-                "modes": [_plain_mode(mode) for mode in case.modes],
-            }
-            for case in one.cases
-        ],
-        "claims": [
-            {
-                "claim": judged.claim,
-                "case": judged.case.key if judged.case else None,
-                "state": judged.state,
-                "implementation": judged.variant.implementation if judged.variant else None,
-            }
-            for judged in one.claims
-        ],
-        "losses": [
-            {
-                "implementation": loss.implementation,
-                "mode": loss.mode,
-                "cases": [record.case for record in loss.losing],
-                "measured": loss.measured,
-                "where": loss.where,
-            }
-            for loss in one.losses
-        ],
+        "cases": cases,
+        "claims": claims,
+        "losses": losses,
         "missing": [case.key for case in one.missing],
         "outdated": one.outdated,
     }
