@@ -11,7 +11,7 @@ from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
 from pairbench.errors import SelectionError, UsageError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.interleaving import Interleaving, SharedCase
+from pairbench.execute.parent.interleaving import Interleaving
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession
 from pairbench.features.ab import Arguments, LoadedSide, load_side, plan_side, reached_paths, series_of
@@ -134,7 +134,9 @@ class LoadedCommits:
                 interleaving.prepare()
             interleaving.time(1, interleaving.twins, ahead, first=len(twin.current.rounds))
         if wanted.entry not in twin.comparable():
-            raise UnmeasurableError(_why(twin, wanted.entry))
+            ended = [why for state in reversed(twin.states) if (why := _ended(state, wanted.entry))]
+            other = "it computes something else than the good end"
+            raise UnmeasurableError(ended[0] if ended else f"{other}: {twin.outputs[wanted.entry].reason}")
         good_ns, own_ns = (_last_ns(state, wanted.entry, latency) for state in twin.states)
         return math.log(own_ns / good_ns)
 
@@ -144,9 +146,8 @@ class LoadedCommits:
         session.verify(impostors=False)
         session.profile()
         state = session.states[0]
-        if wanted.entry in state.ended:
-            status, reason = state.ended[wanted.entry]
-            raise UnmeasurableError(f"{status.value}: {reason}")
+        if ended := _ended(state, wanted.entry):
+            raise UnmeasurableError(ended)
         run = Run(run_id="", started_at="", commit=commit.loaded.checkout.commit)
         (record,) = to_records(run, environment, [state.outcome(wanted.entry)])
         count = number(record, metric)
@@ -155,12 +156,8 @@ class LoadedCommits:
         return count
 
 
-def _why(twin: SharedCase, entry: Entry) -> str:
-    for state in reversed(twin.states):
-        if entry in state.ended:
-            status, reason = state.ended[entry]
-            return f"{status.value}: {reason}"
-    return f"it computes something else than the good end: {twin.outputs[entry].reason}"
+def _ended(state: CaseState, entry: Entry) -> str | None:
+    return ": ".join(state.ended[entry]) if entry in state.ended else None
 
 
 def _last_ns(state: CaseState, entry: Entry, latency: Latency) -> float:

@@ -313,17 +313,12 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
     how = {name: timed.pop(name) for name in (STATS_OF, SAMPLES_OF, ROUND_SIZES) if name in timed}
     where = f" ({record.device_uuid or record.device_name})" if several else ""
     axes = (record.case or "").partition("[")[2].removesuffix("]")
-    params, entry = json.loads(record.axes or "{}"), {"implementation": record.implementation, "mode": record.mode}
-    return {
-        "group": record.case,
-        "name": f"{_name(record)}{where}",
-        "fullname": f"{record.suite}::{_name(record)}{where}",
-        "params": {**(params if isinstance(params, dict) else {}), **entry},
-        "param": f"{axes}-{record.implementation}-{record.mode}{where}",
-        "extra_info": extra | how,
-        "options": {"timer": record.timer},
-        "stats": timed,
-    }
+    params, name = json.loads(record.axes or "{}"), f"{_name(record)}{where}"
+    params = params if isinstance(params, dict) else {}
+    params |= {"implementation": record.implementation, "mode": record.mode}
+    named = {"group": record.case, "name": name, "fullname": f"{record.suite}::{name}", "params": params}
+    named["param"] = f"{axes}-{record.implementation}-{record.mode}{where}"
+    return {**named, "extra_info": extra | how, "options": {"timer": record.timer}, "stats": timed}
 
 
 def _name(record: Record) -> str:
