@@ -92,34 +92,30 @@ def sentences(part: Breakdown) -> list[str]:
 
 def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
     root = summary.tree_of(part, alike_together=not expand)
-    return [_node_row(node, depth, root.ns, part.idle) for node, depth in _walk(root, 0, root.ns)]
 
+    def rows(node: summary.Node, depth: int) -> Iterator[dict[str, Any]]:
+        kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
+        parts = (f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01)
+        yield {
+            # Spaces in front of a cell would be lost.
+            "module": "· " * depth + node.label,
+            "class": node.class_name,
+            "calls": node.calls or None,
+            "share_%": _share(node.ns, root.ns),
+            "own_%": _share(node.own_ns, root.ns),
+            "us": _us(node.ns),
+            **_counts(node, part.idle),
+            "mostly": ", ".join(parts),
+        }
+        for child in node.children:
+            if not root.ns or child.ns / root.ns >= _SMALL:
+                yield from rows(child, depth + 1)
 
-def _walk(node: summary.Node, depth: int, whole: float) -> Iterator[tuple[summary.Node, int]]:
-    yield node, depth
-    for child in node.children:
-        if not whole or child.ns / whole >= _SMALL:
-            yield from _walk(child, depth + 1, whole)
+    return list(rows(root, 0))
 
 
 def _counts(row: summary.Node | summary.BreakdownRow, idle: Idle | None) -> dict[str, int]:
     return {"kernels": row.count, "launches": row.launches} if idle else {"operators": row.count}
-
-
-def _node_row(node: summary.Node, depth: int, whole: float, idle: Idle | None) -> dict[str, Any]:
-    kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
-    parts = (f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01)
-    return {
-        # Spaces in front of a cell would be lost.
-        "module": "· " * depth + node.label,
-        "class": node.class_name,
-        "calls": node.calls or None,
-        "share_%": _share(node.ns, whole),
-        "own_%": _share(node.own_ns, whole),
-        "us": _us(node.ns),
-        **_counts(node, idle),
-        "mostly": ", ".join(parts),
-    }
 
 
 def line_rows(part: Breakdown) -> Rows:

@@ -75,6 +75,9 @@ class AxisBound(NamedTuple):
     relation: str  # `>=`, `<=` or `=`
     value: object
 
+    def holds(self, axes: Mapping[str, object]) -> bool:
+        return self.axis in axes and _MEETS[self.relation](axes[self.axis], self.value)
+
     def __str__(self) -> str:
         if self.axis == SIZE and isinstance(self.value, int | float):
             return f"{'at least' if self.relation == '>=' else 'at most'} {size(self.value)} moved"
@@ -208,16 +211,20 @@ def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
     if len(points) < _FEWEST or losing in (0, 1, len(points)):
         return None
 
+    def counted(*terms: AxisBound) -> LossCondition:
+        inside = [point.loses for point in points if all(term.holds(point.axes) for term in terms)]
+        outside = (losing - sum(inside), len(points) - len(inside))
+        return LossCondition(terms, (sum(inside), len(inside)), outside)
+
     def separation(one: LossCondition) -> float:
         return one.inside[0] / losing - (one.inside[1] - one.inside[0]) / (len(points) - losing)
 
     terms = list(_terms(points))
-    singles = [_counted(points, (term,)) for term in terms]
-    best = max(singles, key=separation, default=None)
+    best = max(map(counted, terms), key=separation, default=None)
     if best is None:
         return None
     if separation(best) < _ENOUGH and len(points) >= _MANY:
-        pairs = (_counted(points, pair) for pair in itertools.combinations(terms, 2) if pair[0].axis != pair[1].axis)
+        pairs = (counted(*pair) for pair in itertools.combinations(terms, 2) if pair[0].axis != pair[1].axis)
         second = max(pairs, key=separation, default=best)
         best = second if separation(second) >= separation(best) + _MORE else best
     return best if separation(best) >= _TELLS and best.inside[0] > 1 else None
@@ -233,17 +240,6 @@ def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
             yield from (AxisBound(name, relation, value) for relation in (">=", "<=") for value in numbers)
         else:
             yield from (AxisBound(name, "=", value) for value in values)
-
-
-def _counted(points: Sequence[CasePoint], terms: tuple[AxisBound, ...]) -> LossCondition:
-    inside = [
-        point.loses
-        for point in points
-        if all(term.axis in point.axes and _MEETS[term.relation](point.axes[term.axis], term.value) for term in terms)
-    ]
-    losing = sum(point.loses for point in points)
-    outside = (losing - sum(inside), len(points) - len(inside))
-    return LossCondition(terms=terms, inside=(sum(inside), len(inside)), outside=outside)
 
 
 COLUMNS = (
