@@ -100,14 +100,16 @@ def accept_level(
     config: Config, text: str, *, reason: str, run: str | None = None, wanted: Wanted = ANY
 ) -> Reading[tuple[tuple[Acceptance, str], ...]]:
     """Store the level that some series have in a run, by default the newest that measured one, and return it with its file."""
-    if not (reason := reason.strip()):
+    if not reason.strip():
         raise UsageError("--reason is empty, expected a sentence that a reviewer understands")
     selector = RunSelector.of_store(store_of(config), config.root)
     records, problems, run_id = _records_of(selector, run, text, wanted)
     at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    named, about = named_series(records, text, run_id, wanted), {"run_id": run_id, "at": at, "reason": reason}
-    accepted = (acceptance_of(series, several, **about) for series, several in named.items())
-    stored = tuple((one, write_acceptance(config.store, one)) for one in accepted)
+    acceptances = (
+        acceptance_of(series, several, run_id=run_id, at=at, reason=reason.strip())
+        for series, several in named_series(records, text, run_id, wanted).items()
+    )
+    stored = tuple((one, write_acceptance(config.store, one)) for one in acceptances)
     return Reading(stored, tuple(dict.fromkeys([*selector.index.problems, *problems, *selector.notes])))
 
 
