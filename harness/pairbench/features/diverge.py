@@ -187,5 +187,6 @@ def find_divergence(config: Config, operator: str, case: str | None, device: str
         one = whole.only((known[variant],))
         # Triton's interpreter computes what the kernels do, which is all that is asked here.
         interpret = one.device.kind == "cpu"
+        found: Divergence | NotInspected
         (found,) = one.inspect("diverge", one.planned.skipped, DivergeCase, interpret=interpret)
         return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)

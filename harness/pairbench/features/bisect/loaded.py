@@ -134,7 +134,7 @@ class LoadedCommits:
                 interleaving.prepare()
             interleaving.time(1, interleaving.twins, ahead, first=len(twin.current.rounds))
         if wanted.entry not in twin.comparable():
-            ended = [why for state in reversed(twin.states) if (why := _ended(state, wanted.entry))]
+            ended = [reason for state in reversed(twin.states) if (reason := _ended(state, wanted.entry))]
             other = "it computes something else than the good end"
             raise UnmeasurableError(ended[0] if ended else f"{other}: {twin.outputs[wanted.entry].reason}")
         good_ns, own_ns = (_last_ns(state, wanted.entry, latency) for state in twin.states)

@@ -195,8 +195,8 @@ def break_down(
         if trace and not trace.resolve().parent.is_dir():
             raise UsageError(f"--trace {str(trace)!r}: its folder does not exist")
         planned = one.planned
-        left_out = {**planned.skipped, **planned.untimed}
-        parts = one.inspect("breakdown", left_out, partial(BreakDownCase, trace=trace and trace.resolve()))
+        left_out, job = planned.skipped | planned.untimed, partial(BreakDownCase, trace=trace and trace.resolve())
+        parts: list[Breakdown | NotInspected] = one.inspect("breakdown", left_out, job)
         made = CaseBreakdown(operator=planned.operator, case=planned.case, device=one.device, parts=tuple(parts))
         whole_parts = tuple(part for part in parts if isinstance(part, Breakdown))
         if not keep or not whole_parts:
