@@ -133,7 +133,7 @@ def backfill(
     done = backfill(given.config, arguments, given.device, nth=every, tags=tags, steps=steps)
     put(render_backfilled(done.filled.values(), done.skipped.values(), given.output), nl=False)
     if done.interrupted:
-        left = done.commits - len(done.filled) - len(done.skipped)
+        left = len(done.commits) - len(done.filled) - len(done.skipped)
         remark(f"interrupted with {left} commits to go; the same command goes on from here")
     if done.not_in_store:
         go_on = "`pairbench store push` sends what is kept, the same command goes on"

@@ -1,5 +1,6 @@
 """The verbs that are groups: `pairbench store`, push, compact, check and prune, and `pairbench fleet`, many hosts that measure into one store."""
 
+import sys
 from pathlib import Path
 
 import typer
@@ -143,9 +144,10 @@ def scheduler(given: Given, address: str = "tcp://127.0.0.1:8786") -> None:
 
     Example: pairbench fleet scheduler tls://0.0.0.0:8786 --certificates certificates
     """
-    from pairbench.features.fleet.dask import run_scheduler
+    from pairbench.features.fleet.dask import checked_address, run_scheduler
 
-    run_scheduler(address, given.certificates, insecure=given.insecure, notify=lambda at: remark(f"scheduler at {at}"))
+    address = checked_address(address, given.certificates, insecure=given.insecure)
+    run_scheduler(address, given.certificates, lambda at: remark(f"scheduler at {at}"))
 
 
 @fleet_verbs.command()
@@ -167,14 +169,11 @@ def worker(
 
     Example: pairbench fleet worker tls://head:8786 --certificates certificates
     """
+    from pairbench.features.fleet.dask import checked_address
     from pairbench.features.fleet.worker import run_worker
 
-    run_worker(
-        *(given.config, address, devices, given.certificates, remark),
-        insecure=given.insecure,
-        python=python,
-        ignores_load=ignore_load,
-    )
+    where = (checked_address(address, given.certificates, insecure=given.insecure), devices, given.certificates)
+    run_worker(given.config, *where, remark, python=python or sys.executable, watches=not ignore_load)
 
 
 @fleet_verbs.command()
@@ -207,12 +206,13 @@ def run(
 
     Example: pairbench fleet run suites/linear --commit main --scheduler tls://head:8786 --certificates certificates --store s3://bucket/results
     """
-    from pairbench.features.fleet.command import render_fleet, run_fleet, units_of
+    from pairbench.features.fleet.command import ANY, render_fleet, run_fleet, units_of
     from pairbench.features.fleet.dask import checked_address
+    from pairbench.model.unit import Unit
 
     address = checked_address(scheduler, given.certificates, insecure=given.insecure)
-    how = (given.tier, given.mode, given.rounds)
-    units = units_of(given.config, select or [], commit or (), devices or (), *how)
+    like = Unit(operators=(), device=ANY, tier=given.tier, mode=given.mode, rounds=given.rounds)
+    units = units_of(given.config, select or [], commit or (), devices or (), like)
     done = run_fleet(given.config, units, address, given.certificates, patience)
     put(render_fleet(done.hosts, done.results, given.output, given.config.shown_store, done.seconds), nl=False)
     return done.exit_code

@@ -273,11 +273,8 @@ class _Measurement:
         self.loaded, self.plans, self.device = loaded, plans, device
         self.again: list[SharedCase] = []
         began = dt.datetime.now(dt.UTC)
-        stem, started = stamp(began), began.isoformat(timespec="milliseconds")
-        self.runs = [
-            Run(run_id=f"{stem}-{name}", started_at=started, commit=side.checkout.commit)
-            for name, side in zip(SIDES, loaded.sides, strict=True)
-        ]
+        stem, at, sides = stamp(began), began.isoformat(timespec="milliseconds"), zip(SIDES, loaded.sides, strict=True)
+        self.runs = [Run(run_id=f"{stem}-{name}", started_at=at, commit=one.checkout.commit) for name, one in sides]
         self.watch = HostWatch(device, loaded.progress.notify)
         self.environment = probe_device(loaded.context, device, self.watch)
         contexts = (loaded.sides[0].context, loaded.sides[1].context)
@@ -317,11 +314,9 @@ class _Measurement:
     def _compare(self) -> SideBySide:
         parts = (self._parts(0), self._parts(1))
         records = (self._records(0, parts[0]), self._records(1, parts[1]))
-        outputs = {
-            series_of(self.device, shared.current.planned, entry): agreement
-            for shared in self.alternation.twins
-            for entry, agreement in shared.outputs.items()
-        }
+        twins = self.alternation.twins
+        found = [(shared.current.planned, *pair) for shared in twins for pair in shared.outputs.items()]
+        outputs = {series_of(self.device, planned, entry): agreement for planned, entry, agreement in found}
         # The same round of both commits is a pair.
         compared = compare(*records, policy=self.loaded.policy, interleaved=True)
         # A suite that loads on neither side has no series: it is a problem, and no change.
@@ -330,11 +325,9 @@ class _Measurement:
         reference, current = (Side(asked=name, runs=(), commits=(side.checkout.commit.sha,)) for name, side in named)
         problems = [f"{name}: {suite.reason}" for name, side in named for suite in side.chosen.survey.broken]
         problems += [f"{name}: {side.nothing}" for name, side in named if side.nothing]
-        problems += [
-            f"{name}: submodules are not there in a worktree ({', '.join(side.checkout.submodules)})"
-            for name, side in named
-            if side.checkout.submodules and side.chosen.survey.broken
-        ]
+        bare = [(name, side.checkout.submodules) for name, side in named if side.chosen.survey.broken]
+        missing = "submodules are not there in a worktree"
+        problems += [f"{name}: {missing} ({', '.join(folders)})" for name, folders in bare if folders]
         suites = {change.series.suite for change in changes}
         broken = tuple(suite.reason for suite in self.plans[1].broken if suite.suite not in suites)
         comparison = Comparison(reference=reference, current=current, changes=changes, problems=tuple(problems))

@@ -61,24 +61,9 @@ _Made = TypeVar("_Made")
 _MOVED = (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.FAILED)
 
 
-@dataclass(kw_only=True)
-class Backfilled:
-    commits: int
-    filled: dict[int, Filled] = field(default_factory=dict)  # by the index of the commit, as those that were skipped
-    skipped: dict[int, Skipped] = field(default_factory=dict)
-    interrupted: bool = False
-    not_in_store: str | None = None  # the store's error that ended the backfill
-
-    @property
-    def exit_code(self) -> int:
-        if self.interrupted:
-            return 130
-        return 4 if self.not_in_store else 0 if self.filled else 2
-
-
 def backfill(
     config: Config, arguments: Arguments, device: str, *, nth: int | None, tags: bool, steps: int | None
-) -> Backfilled:
+) -> "Backfill":
     """Measure commits of a range, oldest first, and leave out what the store has already."""
     # All commits, or every nth, or those with a tag, or the most that `steps` allows: where they change an implementation, then in between.
     repository = arguments.repository
@@ -100,18 +85,17 @@ def backfill(
         open_progress() as progress,
     ):
         branch = branch.removeprefix("origin/") if branch and branch != "HEAD" else None
-        walk = _Walk(config, arguments, device, commits, branch, context, worktrees, progress)
-        for index in range(len(commits)) if steps is None else walk.steps(steps):
-            if context.interrupted.is_set():
-                walk.done.interrupted = True
-            if walk.done.interrupted or walk.done.not_in_store:
+        done = Backfill(config, arguments, device, commits, branch, context, worktrees, progress)
+        for index in range(len(commits)) if steps is None else done.steps(steps):
+            done.interrupted = done.interrupted or context.interrupted.is_set()
+            if done.interrupted or done.not_in_store:
                 break
-            walk.fill(index)
-    return walk.done
+            done.fill(index)
+    return done
 
 
 @dataclass
-class _Walk:
+class Backfill:
     config: Config
     arguments: Arguments
     device: str
@@ -120,16 +104,23 @@ class _Walk:
     context: WorkerContext
     worktrees: git.Worktrees
     progress: PlainProgress
+    filled: dict[int, Filled] = field(default_factory=dict)  # by the index of the commit, as those that were skipped
+    skipped: dict[int, Skipped] = field(default_factory=dict)
+    interrupted: bool = False
+    not_in_store: str | None = None  # the store's error that ended the backfill
     records: dict[int, tuple[Record, ...]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.done = Backfilled(commits=len(self.commits))
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return 130
+        return 4 if self.not_in_store else 0 if self.filled else 2
 
     def fill(self, index: int) -> None:
         commit, all_ = self.commits[index], len(self.commits)
         self.progress.notify(f"pairbench: {commit.sha[:10]} ({commit.subject[:50]}), {index + 1} of {all_}")
         if filled := self._loaded(index, self._record):
-            self.done.filled[index] = filled
+            self.filled[index] = filled
 
     def _record(self, side: LoadedSide, index: int) -> Filled | None:
         identity = git.read_commit(side.checkout.root, variables={})
@@ -140,8 +131,8 @@ class _Walk:
         done = record_run(request, skip_existing=True, filled=replace(identity, branch=self.branch))
         if done.error is not None:
             raise done.error
-        self.done.interrupted = done.interrupted
-        self.done.not_in_store = done.kept.why if done.kept else None
+        self.interrupted = done.interrupted
+        self.not_in_store = done.kept.why if done.kept else None
         if done.interrupted:
             return None
         run_id = done.run_id if done.records else None
@@ -150,15 +141,14 @@ class _Walk:
     def steps(self, most: int) -> Iterator[int]:
         changed = self._changed()
         for _ in range(most):
-            pairs = itertools.pairwise(sorted(self.done.filled))
-            differing = [
-                pair for pair in pairs if any(one.outcome in _MOVED for one in compare(*map(self._stored, pair)))
-            ]
-            index = next_step(changed, self.done.filled, self.done.skipped, differing)
+            pairs = itertools.pairwise(sorted(self.filled))
+            judged = [(pair, compare(*map(self._stored, pair))) for pair in pairs]
+            differing = [pair for pair, changes in judged if any(one.outcome in _MOVED for one in changes)]
+            index = next_step(changed, self.filled, self.skipped, differing)
             if index is None:
                 return
             yield index
-            if index not in self.done.filled and index not in self.done.skipped:
+            if index not in self.filled and index not in self.skipped:
                 return  # interrupted
 
     def _stored(self, index: int) -> tuple[Record, ...]:
@@ -199,8 +189,8 @@ class _Walk:
                 raise nothing
             return use(side, index)
         except (SuiteError, UsageError) as error:
-            if index not in self.done.skipped:
-                self.done.skipped[index] = git.skipped(self.arguments.repository, commit, str(error))
+            if index not in self.skipped:
+                self.skipped[index] = git.skipped(self.arguments.repository, commit, str(error))
                 self.progress.notify(f"pairbench: {commit.sha[:10]} is skipped: {error}")
             return None
         finally:

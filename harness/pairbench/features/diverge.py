@@ -3,17 +3,12 @@
 The text says which module is the first beyond tolerance, how errors grow, and which side is nearer to float64.
 """
 
-from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import SelectionError
-from pairbench.execute.parent.case_state import inspect
-from pairbench.execute.parent.pool import WorkerContext, Workers
-from pairbench.execute.protocol import DivergeCase, Ended
+from pairbench.execute.protocol import DivergeCase
 from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NotInspected
-from pairbench.model.environment import Device
-from pairbench.model.plan import Entry, PlannedCase
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import error, listed, merge_numbered, outermost, percent
 from pairbench.workflow.devices import open_case
@@ -164,13 +159,7 @@ def _row(layer: Layer, part: Divergence) -> dict[str, Any]:
 
 def _plain(divergence: CaseDivergence) -> dict[str, Any]:
     part = divergence.result
-    document = {
-        "suite": divergence.operator.suite,
-        "operator": divergence.operator.name,
-        "case": divergence.case.key,
-        "device": divergence.device.name,
-        "variant": part.entry.implementation,
-    }
+    document = {**divergence.named(), "variant": part.entry.implementation}
     if isinstance(part, NotInspected):
         return {**document, "reason": part.reason}
     first, worse = part.first, part.first_worse
@@ -195,21 +184,9 @@ def find_divergence(config: Config, operator: str, case: str | None, device: str
         if variant not in known:
             name = whole.planned.operator.name
             raise SelectionError(f"{name} has no variant {variant!r}, expected one of {', '.join(known)}")
-        entry = known[variant]
-        one = whole.only((entry,))
-        found = one.work("diverge", lambda device: _diverge(one.request.context, device, one.planned, entry))
+        one = whole.only((known[variant],))
+        # Triton's interpreter computes what the kernels do, which is all that is asked here.
+        interpret = one.device.kind == "cpu"
+        found: Divergence | NotInspected
+        (found,) = one.inspect("diverge", one.planned.skipped, DivergeCase, interpret=interpret)
         return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)
-
-
-def _diverge(context: WorkerContext, device: Device, planned: PlannedCase, entry: Entry) -> Divergence | NotInspected:
-    if entry in planned.skipped:
-        return NotInspected(entry=entry, reason=planned.skipped[entry], bad=False)
-    operator = planned.operator
-    job = DivergeCase(path=Path(operator.path), operator=operator.name, case=planned.case, entries=(entry,))
-    # Triton's interpreter computes what the kernels do, which is all that is asked here.
-    workers = Workers(context, device, interpret=device.kind == "cpu")
-    answers = (answer for _, answer in inspect(workers, [job]))
-    answer: Divergence | NotInspected | Ended | None = next(answers, None)
-    if isinstance(answer, Ended):
-        return NotInspected(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
-    return answer or NotInspected(entry=entry, reason="the worker gave no answer; please report this", bad=True)

@@ -90,11 +90,8 @@ class Answer(Value):
             over = {"the baseline": case.over_baseline, "compiled": case.over_compiled}
             if case.best not in (None, BASELINE, *over):
                 over |= {f"{case.best}, the fastest other": case.over_best}
-            speedups = [
-                f"{ratio(known.estimate)} ({ratio_range(known.low, known.high)}) over {name}"
-                for name, known in over.items()
-                if known is not None
-            ]
+            known = ((name, one) for name, one in over.items() if one is not None)
+            speedups = [f"{ratio(one.estimate)} ({ratio_range(one.low, one.high)}) over {name}" for name, one in known]
             lines.append(f"  {case.case}: {', '.join([case.code, *speedups])}")
             lines += [f"    {case.reason}"] if case.reason else []
         return lines

@@ -189,11 +189,8 @@ def changed_since(
     control = control_sample(untouched, tiers) if runs else ()
     control_keys = {_key(operator): operator.cases[0].key for operator in control}
     names = {suite.suite for suite in touched}
-    gone = [
-        (suite, name)
-        for suite, name in vanished
-        if not chosen.selections or any(one.takes_name(suite, name, None) for one in chosen.selections)
-    ]
+    asked = chosen.selections
+    gone = [key for key in vanished if not asked or any(one.takes_name(*key, None) for one in asked)]
     kept = (*measured, *control)
     broken = tuple(suite for suite in chosen.survey.broken if suite.suite in names)
     cases = [(operator, case) for operator in kept for case in operator.cases]

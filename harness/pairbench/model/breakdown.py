@@ -131,10 +131,18 @@ class NotInspected(Value):
     bad: bool
 
 
-class CaseBreakdown(Value):
+class InspectedCase(Value):
     operator: OperatorDescription
     case: Case
     device: Device
+
+    def named(self) -> dict[str, str]:
+        """Return what documents name it by."""
+        suite, operator = self.operator.suite, self.operator.name
+        return {"suite": suite, "operator": operator, "case": self.case.key, "device": self.device.name}
+
+
+class CaseBreakdown(InspectedCase):
     parts: tuple[Breakdown | NotInspected, ...]
 
 
@@ -213,8 +221,5 @@ class Divergence(Value):
         return off or self.output_mismatch is not None
 
 
-class CaseDivergence(Value):
-    operator: OperatorDescription
-    case: Case
-    device: Device
+class CaseDivergence(InspectedCase):
     result: Divergence | NotInspected

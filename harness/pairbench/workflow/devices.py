@@ -6,19 +6,22 @@ Also what a machine can do, how busy its host is, and one case of one operator, 
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 from pairbench.analyze.records import key_columns
 from pairbench.config import Config
 from pairbench.errors import InterruptedRunError, SelectionError, UsageError
 from pairbench.execute.parent.case_state import CaseState
 from pairbench.execute.parent.lock import LoadMeter, count_cores, device_lock
-from pairbench.execute.parent.pool import WorkerContext, Workers, available_memory
+from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers, available_memory
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, probe_in, survey
 from pairbench.execute.parent.session import DeviceSession, Observer
+from pairbench.execute.protocol import CaseJob, Ended
+from pairbench.model.breakdown import NotInspected
 from pairbench.model.case import Case, format_value
 from pairbench.model.environment import Device, Environment, Finding, HostLoad
 from pairbench.model.outcome import Correctness, ImpostorResult, Outcome
@@ -31,7 +34,6 @@ from pairbench.workflow.setup import Chosen, Request, equipment_of, open_context
 
 # The columns of `Verified.rows` that a table has room for.
 SHOWN = ("device", "case", "implementation", "mode", "status", "max_abs_error", "oracle_ratio", "margin", "reason")
-_Answer = TypeVar("_Answer")
 
 
 @dataclass(kw_only=True)
@@ -248,20 +250,37 @@ class OpenCase(Value):
         device = equipped(self.device, self.request.chosen.survey.devices, [planned])
         return replace(self, planned=planned, device=device)
 
-    def work(self, stage: str, work: Callable[[Device], _Answer]) -> _Answer:
-        """Return the result of `work` on the device, under its lock."""
-        answers, progress = list[_Answer](), self.request.progress
-        progress.expect(self.device, 1)
+    def inspect(
+        self, stage: str, left_out: Mapping[Entry, str], job: Callable[..., CaseJob], *, interpret: bool = False
+    ) -> list[Any]:
+        """Return what a worker answers to a job on each entry, under the device's lock; a `NotInspected` where the entry is left out or ends."""
+        planned, context, progress = self.planned, self.request.context, self.request.progress
+        about = {"path": Path(planned.operator.path), "operator": planned.operator.name, "case": planned.case}
+        answers: list[Any] = []
+
+        def answer(workers: Workers, entry: Entry) -> Any:
+            if entry in left_out:
+                return NotInspected(entry=entry, reason=left_out[entry], bad=False)
+            found: Any = NotInspected(entry=entry, reason="the worker gave no answer; please report this", bad=True)
+            try:
+                *_, found = (found, *workers.get().request(job(**about, entries=(entry,))))
+            except WorkerEndedError as error:
+                found = error
+            if isinstance(found, Ended | WorkerEndedError):
+                return NotInspected(entry=entry, reason=f"{found.status}: {found.reason}", bad=found.status.bad)
+            return found
 
         def step(device: Device) -> None:
-            progress.step(device, stage, self.planned.case.key)
-            answers.append(work(device))
+            progress.step(device, stage, planned.case.key)
+            with Workers(context, device, interpret=interpret) as workers:
+                answers.extend(answer(workers, entry) for entry in planned.entries)
             progress.stepped(device)
 
+        progress.expect(self.device, 1)
         on_devices(self.request, (self.device,), step)
-        if self.request.context.interrupted.is_set():
+        if context.interrupted.is_set():
             raise InterruptedRunError
-        return answers[0]
+        return answers
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ Which worker serves which step, and in what order cases come, is for the caller 
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -273,14 +273,3 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
         workers.close()
         return state.blame(NOBODY, Status.FAILED, f"its worker gave no result for {type(job).__name__}", job)
     return ()
-
-
-def inspect(workers: Workers, jobs: Iterable[CaseJob]) -> Iterator[tuple[Any, Any]]:
-    """Send jobs of one entry each to a worker, which ends then, and yield each of its answers beside the job; if the worker ends early, the answer is an `Ended` of the entry."""
-    with workers:
-        for job in jobs:
-            try:
-                for answer in workers.get().request(job):
-                    yield job, answer
-            except WorkerEndedError as error:
-                yield job, protocol.Ended(entry=job.entries[0], status=error.status, reason=error.reason)

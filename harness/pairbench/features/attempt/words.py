@@ -23,11 +23,8 @@ def case_lines(case: Sequence[Tried]) -> list[str]:
     if len(case) > 1 and not more and reason is not None and all(Status(one.record.status).bad for one in case):
         return [heading, f"  {clean(f'{_VERBS[Status(first.status)]}: {reason}')}"]
     # Of a baseline that only served to tell right from wrong there is nothing to say.
-    shown = [
-        one
-        for one in case
-        if one.record.reason != NOT_TRIED and (one.record.role, one.record.status) != ("baseline", Status.VERIFIED)
-    ]
+    tried = [one for one in case if one.record.reason != NOT_TRIED]
+    shown = [one for one in tried if (one.record.role, one.record.status) != ("baseline", Status.VERIFIED)]
     width = max((len(_name(one.record)) for one in shown), default=0)
     lines = [heading]
     for one in shown:

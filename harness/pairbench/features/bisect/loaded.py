@@ -11,7 +11,7 @@ from pairbench.analyze.records import Run, to_records
 from pairbench.config import Config
 from pairbench.errors import SelectionError, UsageError
 from pairbench.execute.parent.case_state import CaseState
-from pairbench.execute.parent.interleaving import Interleaving, SharedCase
+from pairbench.execute.parent.interleaving import Interleaving
 from pairbench.execute.parent.pool import WorkerContext
 from pairbench.execute.parent.session import DeviceSession, Observer
 from pairbench.features.ab import Arguments, LoadedSide, load_side, plan_side, reached_paths, series_of
@@ -67,12 +67,8 @@ def choose_series(loaded: LoadedSide, wanted_device: str, implementation: str | 
         raise SelectionError(f"SELECT takes {len(plan.cases)} cases, expected one; name one of{listed}")
     planned = plan.cases[0]
     patterns = () if implementation is None else (implementation,)
-    entries = [
-        entry
-        for entry in planned.entries
-        if (entry.implementation == BASELINE) == (implementation == BASELINE)
-        and names_implementation(patterns, entry.implementation)
-    ]
+    of_role = [one for one in planned.entries if (one.role == BASELINE) == (implementation == BASELINE)]
+    entries = [one for one in of_role if names_implementation(patterns, one.implementation)]
     key = planned.case.key
     if len(entries) != 1:
         listed = ", ".join(map(str, entries or planned.entries))
@@ -137,7 +133,9 @@ class LoadedCommits:
                 interleaving.prepare()
             interleaving.time(1, interleaving.twins, ahead, first=len(twin.current.rounds))
         if wanted.entry not in twin.comparable():
-            raise UnmeasurableError(_why(twin, wanted.entry))
+            ended = [reason for state in reversed(twin.states) if (reason := _ended(state, wanted.entry))]
+            other = "it computes something else than the good end"
+            raise UnmeasurableError(ended[0] if ended else f"{other}: {twin.outputs[wanted.entry].reason}")
         good_ns, own_ns = (_last_ns(state, wanted.entry, latency) for state in twin.states)
         return math.log(own_ns / good_ns)
 
@@ -147,9 +145,8 @@ class LoadedCommits:
         session.verify(impostors=False)
         session.profile()
         state = session.states[0]
-        if wanted.entry in state.ended:
-            status, reason = state.ended[wanted.entry]
-            raise UnmeasurableError(f"{status.value}: {reason}")
+        if ended := _ended(state, wanted.entry):
+            raise UnmeasurableError(ended)
         run = Run(run_id="", started_at="", commit=commit.loaded.checkout.commit)
         (record,) = to_records(run, environment, [state.outcome(wanted.entry)])
         count = number(record, metric)
@@ -158,12 +155,8 @@ class LoadedCommits:
         return count
 
 
-def _why(twin: SharedCase, entry: Entry) -> str:
-    for state in reversed(twin.states):
-        if entry in state.ended:
-            status, reason = state.ended[entry]
-            return f"{status.value}: {reason}"
-    return f"it computes something else than the good end: {twin.outputs[entry].reason}"
+def _ended(state: CaseState, entry: Entry) -> str | None:
+    return ": ".join(state.ended[entry]) if entry in state.ended else None
 
 
 def _last_ns(state: CaseState, entry: Entry, latency: Latency) -> float:

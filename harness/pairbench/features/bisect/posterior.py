@@ -85,11 +85,8 @@ def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posteri
     probability = prior * evidence
     part = parts[:, int(np.searchsorted(first, int(probability.argmax()), side="right")) - 1]
     part = part / part.sum()
-    return Posterior(
-        probability=probability / probability.sum(),
-        step=float(part @ steps[:, 0]),
-        deviation=float(np.sqrt(part @ deviations[:, 0] ** 2)),
-    )
+    step, deviation = float(part @ steps[:, 0]), float(np.sqrt(part @ deviations[:, 0] ** 2))
+    return Posterior(probability / probability.sum(), step, deviation)
 
 
 def _grid(ratios: Floats, ends: Floats, spread: Spread) -> tuple[Floats, Floats, Floats]:
@@ -132,10 +129,8 @@ class Candidate(NamedTuple):
 
 def candidates(probability: Floats, skipped: Collection[int]) -> tuple[Candidate, ...]:
     ends = [number for number in range(1, len(probability) + 1) if number not in skipped]
-    found = (
-        Candidate(first=before + 1, last=end, probability=float(probability[before:end].sum()))
-        for before, end in itertools.pairwise([0, *ends])
-    )
+    ranges = itertools.pairwise([0, *ends])
+    found = (Candidate(before + 1, end, float(probability[before:end].sum())) for before, end in ranges)
     return tuple(sorted(found, key=lambda one: -one.probability))
 
 

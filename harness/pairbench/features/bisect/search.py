@@ -66,15 +66,10 @@ def _sentence(found: Bisection) -> str:
 
 
 def _row(one: Suspect) -> dict[str, object]:
-    return {
-        "commit": one.commit.sha[:10],
-        "probability": _percent(one.probability),
-        "date": one.commit.committed_at[:10],
-        "author": one.commit.author,
-        "subject": one.commit.subject,
-        "implementation": {None: "", True: "changed", False: "the same"}[one.changed],
-        "": "skipped" if one.skipped else "",
-    }
+    commit, changed = one.commit, {None: "", True: "changed", False: "the same"}[one.changed]
+    row = {"commit": commit.sha[:10], "probability": _percent(one.probability), "date": commit.committed_at[:10]}
+    row |= {"author": commit.author, "subject": commit.subject, "implementation": changed}
+    return {**row, "": "skipped" if one.skipped else ""}
 
 
 def _named(commit: HistoryCommit) -> str:

@@ -6,23 +6,21 @@ The text is a tree of modules, kinds of work, kernels, and the lines that copy, 
 import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pairbench.config import Config
 from pairbench.errors import SelectionError, UsageError
-from pairbench.execute.parent.case_state import inspect
-from pairbench.execute.parent.pool import Workers
 from pairbench.execute.parent.scout import probe_environment
-from pairbench.execute.protocol import BreakDownCase, Ended
+from pairbench.execute.protocol import BreakDownCase
 from pairbench.features.breakdown import summary
 from pairbench.model.breakdown import Breakdown, CaseBreakdown, Idle, KeptBreakdown, NotInspected
-from pairbench.model.environment import Device
-from pairbench.model.plan import Entry, PlannedCase
+from pairbench.model.plan import PlannedCase
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
 from pairbench.report.units import listed, merge_numbered, percent, size
 from pairbench.store.documents import write_breakdown
-from pairbench.workflow.devices import OpenCase, open_case
+from pairbench.workflow.devices import open_case
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.setup import stamp
 
@@ -35,15 +33,8 @@ Rows = list[dict[str, Any]]
 
 def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = False) -> str:
     if output == "json":
-        document = {
-            "suite": breakdown.operator.suite,
-            "operator": breakdown.operator.name,
-            "case": breakdown.case.key,
-            "device": breakdown.device.name,
-            "note": PROFILED,
-            "implementations": [_plain(part) for part in breakdown.parts],
-        }
-        return to_json({"breakdown": document})
+        found = [_plain(part) for part in breakdown.parts]
+        return to_json({"breakdown": {**breakdown.named(), "note": PROFILED, "implementations": found}})
     escape = markdown_text if output == "markdown" else clean
     parts = [escape(f"{breakdown.case.key} ({breakdown.operator.suite}, {breakdown.device.name}). {PROFILED}") + "\n"]
     for part in breakdown.parts:
@@ -101,34 +92,30 @@ def sentences(part: Breakdown) -> list[str]:
 
 def tree_rows(part: Breakdown, *, expand: bool = False) -> Rows:
     root = summary.tree_of(part, alike_together=not expand)
-    return [_node_row(node, depth, root.ns, part.idle) for node, depth in _walk(root, 0, root.ns)]
 
+    def rows(node: summary.Node, depth: int) -> Iterator[dict[str, Any]]:
+        kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
+        parts = (f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01)
+        yield {
+            # Spaces in front of a cell would be lost.
+            "module": "· " * depth + node.label,
+            "class": node.class_name,
+            "calls": node.calls or None,
+            "share_%": _share(node.ns, root.ns),
+            "own_%": _share(node.own_ns, root.ns),
+            "us": _us(node.ns),
+            **_counts(node, part.idle),
+            "mostly": ", ".join(parts),
+        }
+        for child in node.children:
+            if not root.ns or child.ns / root.ns >= _SMALL:
+                yield from rows(child, depth + 1)
 
-def _walk(node: summary.Node, depth: int, whole: float) -> Iterator[tuple[summary.Node, int]]:
-    yield node, depth
-    for child in node.children:
-        if not whole or child.ns / whole >= _SMALL:
-            yield from _walk(child, depth + 1, whole)
+    return list(rows(root, 0))
 
 
 def _counts(row: summary.Node | summary.BreakdownRow, idle: Idle | None) -> dict[str, int]:
     return {"kernels": row.count, "launches": row.launches} if idle else {"operators": row.count}
-
-
-def _node_row(node: summary.Node, depth: int, whole: float, idle: Idle | None) -> dict[str, Any]:
-    kinds = sorted(node.kinds.items(), key=lambda item: -item[1])[:3]
-    parts = (f"{kind} {percent(ns / node.ns)}" for kind, ns in kinds if node.ns and ns / node.ns >= 0.01)
-    return {
-        # Spaces in front of a cell would be lost.
-        "module": "· " * depth + node.label,
-        "class": node.class_name,
-        "calls": node.calls or None,
-        "share_%": _share(node.ns, whole),
-        "own_%": _share(node.own_ns, whole),
-        "us": _us(node.ns),
-        **_counts(node, idle),
-        "mostly": ", ".join(parts),
-    }
 
 
 def line_rows(part: Breakdown) -> Rows:
@@ -152,10 +139,8 @@ def line_rows(part: Breakdown) -> Rows:
 
 def side_by_side(parts: Sequence[Breakdown]) -> Rows:
     tables = {str(part.entry): {row.kind: row.ns for row in summary.by_kind(part)} for part in parts}
-    kinds = sorted(
-        {kind for table in tables.values() for kind in table},
-        key=lambda kind: -max(t.get(kind, 0.0) for t in tables.values()),
-    )
+    known = {kind for table in tables.values() for kind in table}
+    kinds = sorted(known, key=lambda kind: -max(table.get(kind, 0.0) for table in tables.values()))
     rows: Rows = [{"kind": kind, **{name: _us(table.get(kind, 0)) for name, table in tables.items()}} for kind in kinds]
     rows.append({"kind": "sum", **{name: _us(sum(table.values())) for name, table in tables.items()}})
     return rows
@@ -195,22 +180,23 @@ def break_down(
     config: Config,
     operator: str,
     case: str | None,
-    device_name: str,
-    implementations: Sequence[str],
+    device: str,
+    wanted: Sequence[str],
     *,
     trace: Path | None,
     keep: bool,
 ) -> tuple[CaseBreakdown, str | None]:
     """Return the breakdown of some implementations of one case, and the path under which the store keeps it, if `keep`."""
-    with open_case(config, operator, case, device_name) as whole:
-        names = _names(whole.planned, implementations)
+    with open_case(config, operator, case, device) as whole:
+        names = _names(whole.planned, wanted)
         one = whole.only(tuple(entry for entry in whole.planned.entries if entry.implementation in names))
         if trace and len(names) > 1:
             raise UsageError(f"--trace takes one implementation at a time, got {', '.join(names)}")
         if trace and not trace.resolve().parent.is_dir():
             raise UsageError(f"--trace {str(trace)!r}: its folder does not exist")
         planned = one.planned
-        parts = one.work("breakdown", lambda device: _break_down(one, device, trace))
+        left_out, job = planned.skipped | planned.untimed, partial(BreakDownCase, trace=trace and trace.resolve())
+        parts: list[Breakdown | NotInspected] = one.inspect("breakdown", left_out, job)
         made = CaseBreakdown(operator=planned.operator, case=planned.case, device=one.device, parts=tuple(parts))
         whole_parts = tuple(part for part in parts if isinstance(part, Breakdown))
         if not keep or not whole_parts:
@@ -242,23 +228,3 @@ def _names(planned: PlannedCase, wanted: Sequence[str]) -> tuple[str, ...]:
         expected = f"expected one of {', '.join(known)}, or all"
         raise SelectionError(f"{planned.operator.name} has no implementation {unknown[0]!r}, {expected}")
     return tuple(dict.fromkeys(wanted))
-
-
-def _break_down(one: OpenCase, device: Device, trace: Path | None) -> list[Breakdown | NotInspected]:
-    planned, trace = one.planned, trace and trace.resolve()
-    path, operator, case = Path(planned.operator.path), planned.operator.name, planned.case
-    parts: dict[Entry, Breakdown | NotInspected] = {
-        entry: NotInspected(entry=entry, reason=reason, bad=False)
-        for entry, reason in {**planned.skipped, **planned.untimed}.items()
-    }
-    jobs = [
-        BreakDownCase(path=path, operator=operator, case=case, entries=(entry,), trace=trace)
-        for entry in planned.entries
-        if entry not in parts
-    ]
-    for job, answer in inspect(Workers(one.request.context, device), jobs):
-        (entry,) = job.entries
-        parts[entry] = answer
-        if isinstance(answer, Ended):
-            parts[entry] = NotInspected(entry=entry, reason=f"{answer.status}: {answer.reason}", bad=answer.status.bad)
-    return [parts[entry] for entry in planned.entries]

@@ -116,7 +116,7 @@ class Origin(Value):
     pull_request: int | None = None
 
 
-class ForeignRun(Value):
+class ForeignRun(NamedTuple):
     source: str
     origin: Origin
     environment: Environment

@@ -238,7 +238,7 @@ def import_runs(
             return run
         # Restored records keep their own device.
         device = Device(selector="cuda", kind="cuda", name=device_name)
-        return replace(run, environment=replace(run.environment, device=device))
+        return run._replace(environment=replace(run.environment, device=device))
 
     pairing = Pairing.parse(implementation) if implementation else None
     sources = [(name, partial(on_device, read)) for path in dict.fromkeys(paths) for name, read in _sources(tool, path)]
@@ -434,19 +434,15 @@ def read_asv_file(path: Path, benchmarks: Mapping[str, Any], *, at_commit: bool 
     others = (table.name for table in tables if table.kind not in (_TIME, _PEAK) for _ in table.results)
     started = committed if at_commit else measured
     existing = str(document.get("env_name") or _EXISTING).startswith(_EXISTING)
-    return foreign.ForeignRun(
-        source=str(path),
-        origin=foreign.Origin(
-            run_id=foreign.run_id_of(started, content),
-            started_at=foreign.moment_of(started),
-            commit=foreign.optional(document, "commit_hash", str),
-            commit_at=committed.isoformat(timespec="seconds"),
-            dirty=None if existing else False,
-        ),
-        environment=_environment(document, path, measured if at_commit else None),
-        results=kept,
-        left_out=(*others, *twice),
+    origin = foreign.Origin(
+        run_id=foreign.run_id_of(started, content),
+        started_at=foreign.moment_of(started),
+        commit=foreign.optional(document, "commit_hash", str),
+        commit_at=committed.isoformat(timespec="seconds"),
+        dirty=None if existing else False,
     )
+    environment = _environment(document, path, measured if at_commit else None)
+    return foreign.ForeignRun(str(path), origin, environment, kept, left_out=(*others, *twice))
 
 
 def _moment(value: object, where: str) -> dt.datetime:
@@ -468,10 +464,7 @@ def _environment(document: dict[str, Any], path: Path, measured: dt.datetime | N
     }
     if measured is not None:
         rest["observed"] = {"measured_at": foreign.moment_of(measured)}
-    return foreign.cpu_environment(
-        cpu,
-        torch=str(requirements.get("torch") or foreign.UNKNOWN),
-        python=str(document.get("python") or foreign.UNKNOWN),
-        hostname=str(params.get("machine") or path.parent.name),
-        rest=rest,
-    )
+    versions = (requirements.get("torch"), document.get("python"))
+    torch, python = (str(version or foreign.UNKNOWN) for version in versions)
+    host = str(params.get("machine") or path.parent.name)
+    return foreign.cpu_environment(cpu, torch=torch, python=python, hostname=host, rest=rest)

@@ -30,18 +30,7 @@ from pairbench.features.exchange import foreign
 from pairbench.features.exchange.foreign import ImportFailedError
 from pairbench.model.environment import Environment
 from pairbench.model.plain import field_of, plain
-from pairbench.model.record import (
-    CALL,
-    DEVICE,
-    STREAM,
-    Latency,
-    Record,
-    Samples,
-    Series,
-    columns,
-    result_of,
-    sampled_as,
-)
+from pairbench.model.record import CALL, DEVICE, STREAM, Latency, Record, Samples, Series, result_of, sampled_as
 from pairbench.store.location import is_run_id
 from pairbench.store.schema import UnsoundError, check_table, from_columns, to_table
 
@@ -155,14 +144,7 @@ def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign
     if not results and not restored:
         raise ImportFailedError(f"{path}: holds no benchmark, expected at least one")
     kept, twice = foreign.told_apart(results)
-    return foreign.ForeignRun(
-        source=str(path),
-        origin=origin,
-        environment=_environment(document, machine),
-        results=kept,
-        restored=tuple(restored),
-        left_out=twice,
-    )
+    return foreign.ForeignRun(str(path), origin, _environment(document, machine), kept, tuple(restored), twice)
 
 
 def _moment(text: str, where: str) -> dt.datetime:
@@ -189,11 +171,9 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
     # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
     run_id = run.get("run_id")
     if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
-        names = ("commit", "commit_at", "branch", "confirms", "commit_subject", "commit_author")
-        restored_run: dict[str, Any] = {name: foreign.optional(run, name, str) for name in names}
-        restored_run |= {name: foreign.optional(run, name, int) for name in ("commit_number", "pull_request")}
-        columns |= restored_run | {"run_id": run_id, "dirty": foreign.optional(run, "dirty", bool)}
-        columns["started_at"] = foreign.optional(run, "started_at", str) or columns["started_at"]
+        kinds: dict[str, type] = {"dirty": bool, "commit_number": int, "pull_request": int}
+        known_run = {name: foreign.optional(run, name, kinds.get(name, str)) for name in RUN_COLUMNS}
+        columns = known_run | {"started_at": known_run["started_at"] or columns["started_at"]}
     return foreign.Origin(**columns)
 
 
@@ -208,13 +188,8 @@ def _environment(document: Mapping[str, Any], machine: dict[str, Any]) -> Enviro
         "python": {"implementation": machine.get("python_implementation"), "compiler": machine.get("python_compiler")},
         "packages": {"pytest-benchmark": document.get("version")},
     }
-    return foreign.cpu_environment(
-        model,
-        torch=foreign.UNKNOWN,
-        python=foreign.optional(machine, "python_version", str) or foreign.UNKNOWN,
-        hostname=foreign.optional(machine, "node", str) or foreign.UNKNOWN,
-        rest=rest,
-    )
+    python, host = (foreign.optional(machine, name, str) or foreign.UNKNOWN for name in ("python_version", "node"))
+    return foreign.cpu_environment(model, torch=foreign.UNKNOWN, python=python, hostname=host, rest=rest)
 
 
 def _result(benchmark: dict[str, Any], where: str) -> foreign.Result:
@@ -271,8 +246,7 @@ _S = 1e-9
 
 def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a run as a document, and the names of records without a latency, which are in it for `pairbench import` only."""
-    first = records[0]
-    rounds = _by_place(samples)
+    first, rounds = records[0], _by_place(samples)
     machine = machine_info_of(first)
     several = len({record.device_uuid or record.device_name for record in records}) > 1
     benchmarks, rest = [], []
@@ -290,27 +264,12 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
             benchmarks.append(_benchmark(record, timed, extra, several=several))
     without = [extra for _, extra in rest]
     own = {"environment": machine["environment"], "run": run_info_of(first), "not_measured": without}
-    document = {
-        "machine_info": {
-            "node": first.hostname,
-            "processor": first.cpu,
-            "python_version": first.python,
-            "cpu": {"brand_raw": first.cpu},
-            KEY: steady(machine),
-        },
-        "commit_info": {
-            "id": first.commit or "unversioned",
-            "time": first.commit_at,
-            "author_time": None,
-            "dirty": bool(first.dirty),
-            "project": KEY,
-            "branch": first.branch or "(unknown)",
-        },
-        "benchmarks": benchmarks,
-        "datetime": first.started_at,
-        "version": FORMAT_VERSION,
-        KEY: own,
-    }
+    host: dict[str, Any] = {"node": first.hostname, "processor": first.cpu, "python_version": first.python}
+    host |= {"cpu": {"brand_raw": first.cpu}, KEY: steady(machine)}
+    commit: dict[str, Any] = {"id": first.commit or "unversioned", "time": first.commit_at, "author_time": None}
+    commit |= {"dirty": bool(first.dirty), "project": KEY, "branch": first.branch or "(unknown)"}
+    document: dict[str, Any] = {"machine_info": host, "commit_info": commit, "benchmarks": benchmarks}
+    document |= {"datetime": first.started_at, "version": FORMAT_VERSION, KEY: own}
     return document, tuple(f"{_name(record)} ({record.status})" for record, _ in rest)
 
 
@@ -354,17 +313,12 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
     how = {name: timed.pop(name) for name in (STATS_OF, SAMPLES_OF, ROUND_SIZES) if name in timed}
     where = f" ({record.device_uuid or record.device_name})" if several else ""
     axes = (record.case or "").partition("[")[2].removesuffix("]")
-    params, entry = json.loads(record.axes or "{}"), {"implementation": record.implementation, "mode": record.mode}
-    return {
-        "group": record.case,
-        "name": f"{_name(record)}{where}",
-        "fullname": f"{record.suite}::{_name(record)}{where}",
-        "params": {**(params if isinstance(params, dict) else {}), **entry},
-        "param": f"{axes}-{record.implementation}-{record.mode}{where}",
-        "extra_info": extra | how,
-        "options": {"timer": record.timer},
-        "stats": timed,
-    }
+    params, name = json.loads(record.axes or "{}"), f"{_name(record)}{where}"
+    params = params if isinstance(params, dict) else {}
+    params |= {"implementation": record.implementation, "mode": record.mode}
+    named = {"group": record.case, "name": name, "fullname": f"{record.suite}::{name}", "params": params}
+    named["param"] = f"{axes}-{record.implementation}-{record.mode}{where}"
+    return {**named, "extra_info": extra | how, "options": {"timer": record.timer}, "stats": timed}
 
 
 def _name(record: Record) -> str:
@@ -420,9 +374,8 @@ def benchmarks_of(picked: "Picked", records: Sequence[Record]) -> tuple[str, tup
 def csv_of(records: Sequence[Record]) -> str:
     import pandas as pd  # half a second, and an import does without
 
-    names = list(columns(Record))
-    cells = ([getattr(record, name) for name in names] for record in records)
+    cells = ([getattr(record, name) for name in _COLUMNS] for record in records)
     rows = [[json.dumps(plain(cell)) if isinstance(cell, tuple) else cell for cell in row] for row in cells]
     # Objects, so that counts beside nulls stay whole numbers.
-    text: str = pd.DataFrame(rows, columns=names, dtype=object).to_csv(index=False, lineterminator="\n")
+    text: str = pd.DataFrame(rows, columns=_COLUMNS, dtype=object).to_csv(index=False, lineterminator="\n")
     return text

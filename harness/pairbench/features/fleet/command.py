@@ -29,17 +29,11 @@ ANY = "any"  # the device of units that are measured on each device model of the
 
 
 def units_of(
-    config: Config,
-    arguments: list[str],
-    commits: Sequence[str],
-    devices: Sequence[str],
-    tier: tuple[str, ...],
-    mode: tuple[str, ...],
-    rounds: int | None,
+    config: Config, arguments: list[str], commits: Sequence[str], devices: Sequence[str], like: Unit
 ) -> tuple[Unit, ...]:
-    """Return the units of a plan's file, or of SELECT arguments at some commits, by default the one that is checked out."""
+    """Return the units of a plan's file, or of SELECT arguments at some commits, by default the one that is checked out, with the tiers, modes and rounds of `like`."""
     if len(arguments) == 1 and arguments[0].endswith((".json", ".toml")):
-        if any((commits, devices, tier, mode, rounds)):
+        if any((commits, devices, like.tier, like.mode, like.rounds)):
             alone = "it goes with none of --commit, --device, --tier, --mode, --rounds"
             raise UsageError(f"plan {arguments[0]!r} says all of its units: {alone}")
         units = read_plan(Path(arguments[0]))
@@ -47,10 +41,8 @@ def units_of(
     selected = _operators(config, arguments)
     named: list[str | None] = [*(resolve(_repository(config), name) for name in commits)]
     shas = named or [git(config.root, "rev-parse", "HEAD")]
-    return tuple(
-        Unit(operators=names, commit=commit, device=device, tier=tier, mode=mode, rounds=rounds)
-        for commit, names, device in itertools.product(shas, selected, devices or (ANY,))
-    )
+    places = itertools.product(shas, selected, devices or (ANY,))
+    return tuple(replace(like, operators=names, commit=commit, device=device) for commit, names, device in places)
 
 
 def on_models(units: Iterable[Unit], hosts: Iterable[Host]) -> tuple[Unit, ...]:
@@ -171,16 +163,9 @@ def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterab
         done = ends[name][UnitEnd.DONE] + ends[name][UnitEnd.STORED]
         now = [flying[host.address].name for host in here if host.address in flying]
         held_up = next((host.held_up for host in here if host.held_up), None)
-        rows.append(
-            {
-                "host": name,
-                "workers": len(here),
-                "devices": ", ".join(sorted({offer.model for host in here for offer in host.offers})),
-                "done": done,
-                "other": ends[name].total() - done,
-                "now": held_up or "; ".join(now) or ("idle" if here else "gone"),
-            }
-        )
+        devices = ", ".join(sorted({offer.model for host in here for offer in host.offers}))
+        row = {"host": name, "workers": len(here), "devices": devices, "done": done, "other": ends[name].total() - done}
+        rows.append({**row, "now": held_up or "; ".join(now) or ("idle" if here else "gone")})
     return rows
 
 
@@ -194,11 +179,8 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
     parts = [render_rows("hosts", host_totals, output)]
     rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]
     if rest:
-        rows = [
-            {"unit": result.unit.name, "end": result.end.value, "host": result.host, "reason": result.reason}
-            for result in rest[:_LISTED]
-        ]
-        parts.append(render_rows("not measured", rows, output))
+        rows = [{"unit": one.unit.name, "end": one.end.value, "host": one.host, "reason": one.reason} for one in rest]
+        parts.append(render_rows("not measured", rows[:_LISTED], output))
         if len(rest) > _LISTED:
             parts.append(f"and {len(rest) - _LISTED} more\n")
     bad = Counter[str]()

@@ -117,16 +117,16 @@ def configured() -> Iterator[None]:
 
 
 METADATA = "pairbench"  # the key of pairbench's version in a scheduler's metadata
+Notify = Callable[[str], None]
 
 
-def run_scheduler(address: str, certificates: Path | None, *, insecure: bool, notify: Callable[[str], None]) -> None:
-    """Serve as a fleet's scheduler until SIGINT or SIGTERM; `notify` is given the address once it listens."""
-    address = checked_address(address, certificates, insecure=insecure)
+def run_scheduler(address: str, certificates: Path | None, notify: Notify) -> None:
+    """Serve as a fleet's scheduler at an address that was checked until SIGINT or SIGTERM; `notify` is given the address once it listens."""
     with configured():
         asyncio.run(_serve(address, security_of(certificates), notify))
 
 
-async def _serve(address: str, security: Any, notify: Callable[[str], None]) -> None:
+async def _serve(address: str, security: Any, notify: Notify) -> None:
     from distributed import Scheduler
 
     protocol, _, rest = address.partition("://")

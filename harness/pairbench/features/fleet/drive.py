@@ -429,12 +429,9 @@ class Drive:
         left = [*self.progress.flying.values(), *(unit for unit, *_ in self._lost), *self._waiting.units()]
         self.progress.flying.clear()
         have = stored_units(left, runs_of(self.store, left), self.progress.hosts)
-        self.progress.results += [
-            UnitResult(unit=unit, end=UnitEnd.DONE, run_id=have[unit])
-            if unit in have
-            else UnitResult(unit=unit, end=UnitEnd.NOT_DONE, reason="interrupted")
-            for unit in dict.fromkeys(left)
-        ]
+        for unit in dict.fromkeys(left):
+            end, reason = (UnitEnd.DONE, None) if unit in have else (UnitEnd.NOT_DONE, "interrupted")
+            self.progress.results.append(UnitResult(unit=unit, end=end, reason=reason, run_id=have.get(unit)))
 
     def _show(self) -> None:
         self.progress.waiting = len(self._waiting) + len(self._lost)

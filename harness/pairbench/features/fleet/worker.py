@@ -32,7 +32,7 @@ from pairbench.execute.orphans import die_with
 from pairbench.execute.parent.lock import LoadMeter, count_cores
 from pairbench.execute.parent.pool import last_lines
 from pairbench.execute.parent.scout import diagnose_device, probe_environment, survey
-from pairbench.features.fleet.dask import NO_HTTP, checked_address, configured, is_loopback, security_of
+from pairbench.features.fleet.dask import NO_HTTP, Notify, configured, is_loopback, security_of
 from pairbench.model.environment import Finding, HostLoad
 from pairbench.model.unit import VARIABLE, Host, Offer, Unit, UnitEnd
 from pairbench.own_folders import held_folder, locked
@@ -250,24 +250,19 @@ def _ended(process: "subprocess.Popen[bytes]", given_up: Callable[[], bool]) -> 
 
 def examine_host(config: Config, devices: str) -> tuple[str, tuple[Offer, ...], list[tuple[str, Finding]]]:
     """Return the name of this host, its devices, and the findings of `pairbench doctor` by the device's selector."""
+    host = platform.node()
     with open_context(config) as context:
         known = survey(context, ()).devices
         words = devices.split(",")
         chosen = list(dict.fromkeys(device for word in words for device in pick_devices(word.strip(), known)))
-        offers = tuple(
-            Offer(
-                identity=device.uuid or f"cpu-{platform.node()}",
-                kind=device.kind,
-                model=device.slug,
-                selector=device.selector,
-                environment_hash=probe_environment(context, device).hash,
-            )
-            for device in chosen
-        )
+        offers = []
+        for device in chosen:
+            named = {"kind": device.kind, "model": device.slug, "selector": device.selector}
+            environment_hash = probe_environment(context, device).hash
+            offers.append(Offer(identity=device.uuid or f"cpu-{host}", environment_hash=environment_hash, **named))
         findings = [(device.selector, finding) for device in chosen for finding in diagnose_device(context, device)]
-    host = platform.node()
     part = {"auto", "all"}.isdisjoint(words) and len(chosen) < len(known) - (known[0].kind == "cuda")
-    return f"{host} {devices}" if part else host, offers, findings
+    return f"{host} {devices}" if part else host, tuple(offers), findings
 
 
 def other_work(offers: tuple[Offer, ...], meter: LoadMeter) -> str | None:
@@ -305,26 +300,16 @@ _WATCH_S = 5.0
 
 
 def run_worker(
-    config: Config,
-    address: str,
-    devices: str,
-    certificates: Path | None,
-    notify: Callable[[str], None],
-    *,
-    insecure: bool,
-    python: str | None,
-    ignores_load: bool,
+    config: Config, address: str, devices: str, certificates: Path | None, notify: Notify, *, python: str, watches: bool
 ) -> None:
-    """Take units until SIGINT or SIGTERM. A running unit then ends in order, and what it finished is in the store."""
-    address = checked_address(address, certificates, insecure=insecure)
+    """Take units from a scheduler, whose address was checked, until SIGINT or SIGTERM. A running unit then ends in order, and what it finished is in the store."""
     security = security_of(certificates)
     name, offers, findings = examine_host(config, devices)  # several `devices` have commas between them
     for selector, one in findings:
         if one.state != "ok":
             notify(f"{selector}: {one.name}: {one.detail}{f'; {one.advice}' if one.advice else ''}")
     with configured(), held_folder() as logs:
-        interpreter, watches = python or sys.executable, not ignores_load
-        worker = _Worker(name, offers, address, logs, notify, security=security, python=interpreter, watches=watches)
+        worker = _Worker(name, offers, address, logs, notify, security=security, python=python, watches=watches)
         asyncio.run(worker.serve())
 
 
@@ -334,7 +319,7 @@ class _Worker:
     offers: tuple[Offer, ...]
     address: str
     logs: Path
-    notify: Callable[[str], None]
+    notify: Notify
     _: KW_ONLY
     python: str  # the interpreter whose pairbench measures
     watches: bool

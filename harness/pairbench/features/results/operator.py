@@ -18,7 +18,7 @@ from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE, LIBRARY, OperatorDescription
 from pairbench.model.record import CALL, DEVICE, RESULT_COLUMNS, Record, p50_of, result_of, speedup_of, speedup_over
-from pairbench.report.units import is_number
+from pairbench.report.units import axis_text, is_number, ratio, ratio_range, size
 from pairbench.stats import Interval, speedup_interval
 
 
@@ -43,6 +43,10 @@ class JudgedClaim(Value):
 class StepGain(NamedTuple):
     over: str
     gain: Interval  # latency of that variant over its own; the interval's ends are NaN where there was one round
+
+    def __str__(self) -> str:
+        within = ratio_range(self.gain.low, self.gain.high)
+        return f"{ratio(self.gain.estimate)} {f'({within}) ' if within else ''}over {self.over}"
 
 
 class ModeResults(Value):
@@ -71,6 +75,14 @@ class AxisBound(NamedTuple):
     relation: str  # `>=`, `<=` or `=`
     value: object
 
+    def holds(self, axes: Mapping[str, object]) -> bool:
+        return self.axis in axes and _MEETS[self.relation](axes[self.axis], self.value)
+
+    def __str__(self) -> str:
+        if self.axis == SIZE and isinstance(self.value, int | float):
+            return f"{'at least' if self.relation == '>=' else 'at most'} {size(self.value)} moved"
+        return f"{self.axis} {self.relation} {axis_text(self.value)}"
+
 
 class LossCondition(NamedTuple):
     """The cases in which a variant loses, described by one bound, or by two that both hold."""
@@ -79,8 +91,12 @@ class LossCondition(NamedTuple):
     inside: tuple[int, int]  # of the cases within the bounds: those in which the variant loses, and all
     outside: tuple[int, int]  # the same of all other cases
 
+    def __str__(self) -> str:
+        (lost, among), (others, rest) = self.inside, self.outside
+        return f"{' and '.join(map(str, self.terms))}: {lost} of {among}, else {others} of {rest}"
 
-class Losses(Value):
+
+class Losses(NamedTuple):
     """The cases in which one variant in one mode is slower than the baseline by its whole interval."""
 
     implementation: str
@@ -173,22 +189,17 @@ def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
         size = {} if case.bytes_moved is None else {SIZE: case.bytes_moved}
         for record in (record for mode in case.modes for record in mode.variants):
             if record.status == Status.MEASURED and speedup_of(record):
-                point = CasePoint(axes={**dict(case.case.axes), **size}, loses=loses(record))
+                point = CasePoint(axes={**dict(case.case.axes), **size}, loses=lost(record))
                 measured[str(record.implementation), str(record.mode)].append((record, point))
-    losses = [
-        Losses(
-            implementation=implementation,
-            mode=mode,
-            losing=tuple(sorted((row for row, point in rows if point.loses), key=lambda row: speedup_of(row) or ())),
-            measured=len(rows),
-            where=condition_of([point for _, point in rows]),
-        )
-        for (implementation, mode), rows in measured.items()
-    ]
-    return tuple(sorted((one for one in losses if one.losing), key=lambda one: (-len(one.losing), one.implementation)))
+    losses = []
+    for series, rows in measured.items():
+        if losing := sorted((row for row, point in rows if point.loses), key=lambda row: speedup_of(row) or ()):
+            where = condition_of([point for _, point in rows])
+            losses.append(Losses(*series, tuple(losing), len(rows), where))
+    return tuple(sorted(losses, key=lambda one: (-len(one.losing), one.implementation)))
 
 
-def loses(record: Record) -> bool:
+def lost(record: Record) -> bool:
     """Return whether a variant is proven slower: its whole interval lies below 1."""
     speedup = speedup_of(record)
     return record.status == Status.MEASURED and speedup is not None and speedup.high < 1
@@ -200,16 +211,20 @@ def condition_of(points: Sequence[CasePoint]) -> LossCondition | None:
     if len(points) < _FEWEST or losing in (0, 1, len(points)):
         return None
 
+    def counted(*terms: AxisBound) -> LossCondition:
+        inside = [point.loses for point in points if all(term.holds(point.axes) for term in terms)]
+        outside = (losing - sum(inside), len(points) - len(inside))
+        return LossCondition(terms, (sum(inside), len(inside)), outside)
+
     def separation(one: LossCondition) -> float:
         return one.inside[0] / losing - (one.inside[1] - one.inside[0]) / (len(points) - losing)
 
     terms = list(_terms(points))
-    singles = [_counted(points, (term,)) for term in terms]
-    best = max(singles, key=separation, default=None)
+    best = max(map(counted, terms), key=separation, default=None)
     if best is None:
         return None
     if separation(best) < _ENOUGH and len(points) >= _MANY:
-        pairs = (_counted(points, pair) for pair in itertools.combinations(terms, 2) if pair[0].axis != pair[1].axis)
+        pairs = (counted(*pair) for pair in itertools.combinations(terms, 2) if pair[0].axis != pair[1].axis)
         second = max(pairs, key=separation, default=best)
         best = second if separation(second) >= separation(best) + _MORE else best
     return best if separation(best) >= _TELLS and best.inside[0] > 1 else None
@@ -225,17 +240,6 @@ def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
             yield from (AxisBound(name, relation, value) for relation in (">=", "<=") for value in numbers)
         else:
             yield from (AxisBound(name, "=", value) for value in values)
-
-
-def _counted(points: Sequence[CasePoint], terms: tuple[AxisBound, ...]) -> LossCondition:
-    inside = [
-        point.loses
-        for point in points
-        if all(term.axis in point.axes and _MEETS[term.relation](point.axes[term.axis], term.value) for term in terms)
-    ]
-    losing = sum(point.loses for point in points)
-    outside = (losing - sum(inside), len(points) - len(inside))
-    return LossCondition(terms=terms, inside=(sum(inside), len(inside)), outside=outside)
 
 
 COLUMNS = (
@@ -375,11 +379,8 @@ def _notes(records: Sequence[Record]) -> tuple[str, ...]:
 
 def steps_of(variants: Sequence[Record], builds_on: Mapping[str, str]) -> dict[str, StepGain]:
     """Return the step of each variant that builds on another of the same run, by the variant's name."""
-    timed = {
-        str(record.implementation): record
-        for record in variants
-        if p50_of(record) and not withheld(record.device_kind, record.environment)
-    }
+    sure = [one for one in variants if p50_of(one) and not withheld(one.device_kind, one.environment)]
+    timed = {str(record.implementation): record for record in sure}
     pairs = {name: (timed.get(builds_on.get(name, "")), record) for name, record in timed.items()}
     return {
         name: StepGain(over=builds_on[name], gain=_gain(before, record))

@@ -10,18 +10,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from pairbench.analyze.facts import ceilings_of, series_facts
-from pairbench.features.results.operator import (
-    SIZE,
-    AxisBound,
-    CaseResults,
-    ClaimState,
-    JudgedClaim,
-    Losses,
-    ModeResults,
-    OperatorResults,
-    StepGain,
-    loses,
-)
+from pairbench.features.results.operator import CaseResults, ClaimState, JudgedClaim, ModeResults, OperatorResults, lost
 from pairbench.model.case import Claim
 from pairbench.model.environment import MODES
 from pairbench.model.record import CALL, Record, Series, p50_of, speedup_of
@@ -29,7 +18,7 @@ from pairbench.model.site import SeriesStatus
 from pairbench.report import rows, units
 from pairbench.report.operator_charts import roof_fraction, state_of
 from pairbench.report.render import Block, Column, Heading, Items, Line, TableBlock, clean, shorten, table_of
-from pairbench.report.units import axis_text, labels_of, listed
+from pairbench.report.units import labels_of, listed
 
 Value = TypeVar("Value")
 Cells = dict[str, str]
@@ -49,11 +38,8 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     yield Heading(text=results.operator.name, level=3)
     summary, source = results.operator.summary, results.operator.source
     sentences = [f"{summary or 'No summary.'} From {results.operator.suite}{f', after {source}' if source else ''}."]
-    sentences += [
-        f"{item.name} {units.overwrites(item.consumes)}, which its caller loses."
-        for item in results.operator.implementations
-        if item.consumes
-    ]
+    consuming = [item for item in results.operator.implementations if item.consumes]
+    sentences += [f"{one.name} {units.overwrites(one.consumes)}, which its caller loses." for one in consuming]
     yield Line(text=clean(" ".join([*sentences, *(f"{note}." for note in results.notes)])), gap=True)
     runs = []
     for run in results.runs:
@@ -61,17 +47,22 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
         rounds = f", of {' or '.join(map(str, run.rounds))} {unit}" if run.rounds else ""
         runs.append(f"{rows.heading(run.record)}: {run.records} records{rounds}")
     yield Items(texts=tuple(runs))
-    cases = [
-        _case_cells(labels[case.case.key], case, mode, results.claims)
-        for case in results.cases
-        if (mode := main_mode(case))
-    ]
+    main = [(case, mode) for case in results.cases if (mode := main_mode(case))]
+    cases = [_case_cells(labels[case.case.key], case, mode, results.claims) for case, mode in main]
     title = f"All {len(cases)} cases" if len(cases) > _FOLD_CASES else ""
     yield _table(cases, title=title, fold_above=_FOLD_CASES)
     yield from _modes_blocks(results, labels)
     if results.claims:
         yield _table([_claim_cells(one, labels) for one in results.claims], title="Published, and ours beside it:")
-    yield _measurements_table(results, labels)
+    measurements = [
+        _measurement_cells(labels[case.case.key], record, mode)
+        for case in results.cases
+        for mode in case.modes
+        for record in (mode.baseline, *mode.variants)
+        if record and p50_of(record)
+    ]
+    title = f"All {len(measurements)} measurements, errors included; a speedup is over the baseline of its own run:"
+    yield _table(measurements, title=title, fold_above=_FOLD_RECORDS)
     yield from _losses_blocks(results, labels)
     if results.refused:
         yield _grouped(results.refused, labels, title="Refused (mismatched, failed, out of memory or out of time):")
@@ -260,18 +251,6 @@ def _ours(judged: JudgedClaim) -> str:
     return f"{_between(both, lambda record: units.p50(record, latency))} ({speedup}){by}"
 
 
-def _measurements_table(results: OperatorResults, labels: Mapping[str, str]) -> TableBlock:
-    table = [
-        _measurement_cells(labels[case.case.key], record, mode)
-        for case in results.cases
-        for mode in case.modes
-        for record in (mode.baseline, *mode.variants)
-        if record and p50_of(record)
-    ]
-    title = f"All {len(table)} measurements, errors included; a speedup is over the baseline of its own run:"
-    return _table(table, title=title, fold_above=_FOLD_RECORDS)
-
-
 def _measurement_cells(label: str, record: Record, mode: ModeResults) -> Cells:
     name = str(record.implementation)
     latency = units.common(record, mode.baselines.get(name))  # in which it stands beside its baseline
@@ -284,7 +263,7 @@ def _measurement_cells(label: str, record: Record, mode: ModeResults) -> Cells:
         "95 %": units.speedup_range(record),
         "call": units.call(record) if latency != CALL else "",
         "host": units.host(record),
-        "the step alone": _gain(mode.steps.get(name)),
+        "the step alone": str(mode.steps.get(name, "")),
         "launches": rows.launches(record),
         "peak memory": units.size(record.peak_bytes),
         units.SAME_MEMORY: "yes" if record.reuses_output else "",
@@ -294,29 +273,17 @@ def _measurement_cells(label: str, record: Record, mode: ModeResults) -> Cells:
     }
 
 
-def _gain(step: StepGain | None) -> str:
-    if step is None:
-        return ""
-    within = units.ratio_range(step.gain.low, step.gain.high)
-    return f"{units.ratio(step.gain.estimate)} {f'({within}) ' if within else ''}over {step.over}"
-
-
 def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block]:
     if not results.losses:
         if any(mode.best for case in results.cases for mode in case.modes):
             yield Line(text="Where variants lose: no variant is proven slower than the baseline in any case.", gap=True)
         return
-    table = [
-        {
-            "variant": one.implementation,
-            "mode": one.mode,
-            "loses in": f"{len(one.losing)} of {one.measured}",
-            "slowest": _speedup(one.losing[0]),
-            "there": labels.get(str(one.losing[0].case), ""),
-            "where it loses": _where(one),
-        }
-        for one in results.losses
-    ]
+    table = []
+    for one in results.losses:
+        number, slowest = len(one.losing), one.losing[0]
+        cells = {"variant": one.implementation, "mode": one.mode, "loses in": f"{number} of {one.measured}"}
+        cells |= {"slowest": _speedup(slowest), "there": labels.get(str(slowest.case), "")}
+        table.append({**cells, "where it loses": "everywhere" if number == one.measured else str(one.where or "")})
     yield _table(table, title="Where variants lose:")
     # The speedups of all variants that lose anywhere, in the cases and modes in which one of them does.
     names = [item.name for item in results.operator.implementations]
@@ -324,7 +291,7 @@ def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
     several = len({one.mode for one in results.losses}) > 1
     table = []
     for case in results.cases:
-        for mode in (mode for mode in case.modes if any(map(loses, mode.variants))):
+        for mode in (mode for mode in case.modes if any(map(lost, mode.variants))):
             variants = {record.implementation: record for record in mode.variants}
             label = labels[case.case.key] + (f", {mode.mode}" if several else "")
             table.append({"case": label, **{name: _outcome(variants.get(name)) for name in losing}})
@@ -332,26 +299,11 @@ def _losses_blocks(results: OperatorResults, labels: Mapping[str, str]) -> Itera
     yield _table(table, title=title, fold_above=_FOLD_LOSSES)
 
 
-def _where(one: Losses) -> str:
-    if len(one.losing) == one.measured:
-        return "everywhere"
-    if one.where is None:
-        return ""
-    (lost, among), (others, rest) = one.where.inside, one.where.outside
-    return f"{' and '.join(map(_bound, one.where.terms))}: {lost} of {among}, else {others} of {rest}"
-
-
-def _bound(one: AxisBound) -> str:
-    if one.axis == SIZE and isinstance(one.value, int | float):
-        return f"{'at least' if one.relation == '>=' else 'at most'} {units.size(one.value)} moved"
-    return f"{one.axis} {one.relation} {axis_text(one.value)}"
-
-
 def _outcome(record: Record | None) -> str:
     """Return the speedup of a record, marked where it is slower, or else its status."""
     if record is None or not units.speedup(record):
         return str(record.status) if record is not None and record.status != "measured" else ""
-    return f"slower, {_speedup(record)}" if loses(record) else units.speedup(record)
+    return f"slower, {_speedup(record)}" if lost(record) else units.speedup(record)
 
 
 def _speedup(record: Record) -> str:

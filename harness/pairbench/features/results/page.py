@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from pairbench.config import Config
 from pairbench.errors import SelectionError
@@ -15,23 +15,11 @@ from pairbench.execute.garbage import collector_at_rest
 from pairbench.features.results.operator import COLUMNS, ClaimState, ModeResults, OperatorResults, results_of
 from pairbench.features.results.operator_page import case_names, main_mode, operator_blocks, part_of_roof
 from pairbench.model.case import TIERS
-from pairbench.model.plain import Value
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record, interval_columns, speedup_of
 from pairbench.report import units
 from pairbench.report.operator_charts import state_of
-from pairbench.report.render import (
-    Block,
-    Column,
-    Heading,
-    Items,
-    Line,
-    clean,
-    table_of,
-    to_json,
-    to_markdown,
-    to_terminal,
-)
+from pairbench.report.render import Block, Column, Heading, Items, Line, clean, render_page, table_of, to_markdown
 from pairbench.stats import Interval
 from pairbench.store.reader import WholeStore
 from pairbench.workflow.setup import choose, open_context, store_of
@@ -46,7 +34,18 @@ _NUMBERS = (
 
 def plain(one: OperatorResults) -> dict[str, Any]:
     """Return an operator's results as one object, each record once, with the columns that the page shows."""
-    labels = case_names(one)
+    labels, cases, claims, losses = case_names(one), [], [], []
+    for case in one.cases:
+        key, modes = case.case.key, [_plain_mode(mode) for mode in case.modes]
+        named = {"case": key, "label": labels[key], "tier": case.case.tier}
+        cases.append({**named, "bytes_moved": case.bytes_moved, "modes": modes})
+    for judged in one.claims:
+        here, variant = judged.case and judged.case.key, judged.variant and judged.variant.implementation
+        claims.append({"claim": judged.claim, "case": here, "state": judged.state, "implementation": variant})
+    for loss in one.losses:
+        by_mode = {"implementation": loss.implementation, "mode": loss.mode}
+        lost = [record.case for record in loss.losing]
+        losses.append({**by_mode, "cases": lost, "measured": loss.measured, "where": loss.where})
     return {
         "device_name": one.device_name,
         "suite": one.operator.suite,
@@ -54,35 +53,9 @@ def plain(one: OperatorResults) -> dict[str, Any]:
         "summary": one.operator.summary,
         "source": one.operator.source,
         "runs": [{name: getattr(run.record, name) for name in ("run_id", "started_at", "commit")} for run in one.runs],
-        "cases": [
-            {
-                "case": case.case.key,
-                "label": labels[case.case.key],
-                "tier": case.case.tier,
-                "bytes_moved": case.bytes_moved,
-                "modes": [_plain_mode(mode) for mode in case.modes],
-            }
-            for case in one.cases
-        ],
-        "claims": [
-            {
-                "claim": judged.claim,
-                "case": judged.case.key if judged.case else None,
-                "state": judged.state,
-                "implementation": judged.variant.implementation if judged.variant else None,
-            }
-            for judged in one.claims
-        ],
-        "losses": [
-            {
-                "implementation": loss.implementation,
-                "mode": loss.mode,
-                "cases": [record.case for record in loss.losing],
-                "measured": loss.measured,
-                "where": loss.where,
-            }
-            for loss in one.losses
-        ],
+        "cases": cases,
+        "claims": claims,
+        "losses": losses,
         "missing": [case.key for case in one.missing],
         "outdated": one.outdated,
     }
@@ -105,7 +78,7 @@ def _numbers(record: Record) -> dict[str, Any]:
     return {**{name: getattr(record, name) for name in _NUMBERS}, "part_of_roof": part_of_roof(record)}
 
 
-class StoredResults(Value):
+class StoredResults(NamedTuple):
     measured: tuple[OperatorResults, ...]  # device model by device model, GPUs first, in the order of the suites
     unmeasured: tuple[OperatorDescription, ...]  # operators with cases of the tiers and no record at all
     problems: tuple[str, ...]  # what could not be read of the store
@@ -132,12 +105,8 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
         )
     known = {_name(results.operator) for results in measured}
     unmeasured = (one for one in operators if _name(one) not in known and any(case.tier in tiers for case in one.cases))
-    return StoredResults(
-        measured=measured,
-        unmeasured=tuple(unmeasured),
-        problems=whole.problems,
-        broken=tuple(suite.reason for suite in chosen.survey.broken),
-    )
+    broken = tuple(suite.reason for suite in chosen.survey.broken)
+    return StoredResults(measured, tuple(unmeasured), whole.problems, broken)
 
 
 _ROWS = (
@@ -174,27 +143,30 @@ def results_page(
     summary: bool = False,
 ) -> str:
     """Return the page in one of the formats; a summary leaves out what `operator_pages` have."""
-    if output == "json":
-        names = [_name(one) for one in unmeasured]
-        return to_json({"tiers": tiers, "results": [plain(one) for one in results], "unmeasured": names})
-    named = [tier for tier in TIERS if tier in tiers]
-    about = (_SUMMARY,) if summary else (_ROWS, _CLAIMS)
-    texts = [
-        f"Made by {command}, and never by hand. Cases of the tier{'s' if len(named) > 1 else ''} {' and '.join(named)}.",
-        *(about if results else ["The store holds no measurement of these tiers: pairbench run makes some."]),
-    ]
-    blocks: list[Block] = [Heading(text="Results", level=1), *(Line(text=clean(text), gap=True) for text in texts)]
-    for device, several in groupby(results, key=lambda one: one.device_name):
-        on_device = list(several)
-        blocks += [Heading(text=device, level=2), table_of(_GLANCE, on_device)]
-        blocks += [block for one in on_device if not summary for block in operator_blocks(one)]
-    lines = []
-    for operator in unmeasured:
-        cases, claims = sum(case.tier in named for case in operator.cases), len(operator.claims)
-        suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
-        lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
-    blocks += [Heading(text="Not measured yet", level=2), Items(texts=tuple(lines))] if lines else []
-    return to_markdown(blocks) if output == "markdown" else to_terminal(blocks)
+
+    def blocks() -> list[Block]:
+        named = [tier for tier in TIERS if tier in tiers]
+        about = (_SUMMARY,) if summary else (_ROWS, _CLAIMS)
+        texts = [
+            f"Made by {command}, and never by hand. Cases of the tier{'s' if len(named) > 1 else ''} {' and '.join(named)}.",
+            *(about if results else ["The store holds no measurement of these tiers: pairbench run makes some."]),
+        ]
+        page: list[Block] = [Heading(text="Results", level=1), *(Line(text=clean(text), gap=True) for text in texts)]
+        for device, several in groupby(results, key=lambda one: one.device_name):
+            on_device = list(several)
+            page += [Heading(text=device, level=2), table_of(_GLANCE, on_device)]
+            page += [block for one in on_device if not summary for block in operator_blocks(one)]
+        lines = []
+        for operator in unmeasured:
+            cases, claims = sum(case.tier in named for case in operator.cases), len(operator.claims)
+            suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
+            lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
+        return [*page, Heading(text="Not measured yet", level=2), Items(texts=tuple(lines))] if lines else page
+
+    def document() -> dict[str, Any]:
+        return {"tiers": tiers, "results": [plain(one) for one in results], "unmeasured": list(map(_name, unmeasured))}
+
+    return render_page(output, document, blocks, None)
 
 
 def operator_pages(results: Sequence[OperatorResults], *, command: str) -> dict[str, str]:
