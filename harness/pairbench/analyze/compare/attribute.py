@@ -123,6 +123,9 @@ def _what(old: tuple[int, float], new: tuple[int, float]) -> str | None:
     return "slower" if moved > 0 else "faster"
 
 
+_NONE = (None, None)
+
+
 class Circumstances(Value):
     """Facts about a series besides its own change."""
 
@@ -140,20 +143,14 @@ class Circumstances(Value):
         cls,
         before: Record,
         now: Record,
-        controls: Sequence[Record | None] = (None, None),
+        controls: Sequence[Record | None] = _NONE,
         *,
-        gpus: Sequence[str | None] = (None, None),
-        interleaved: bool = False,
+        gpus: Sequence[str | None] = _NONE,
     ) -> "Circumstances":
         """Return the facts about two runs of a series, with its controls and GPUs in them as far as these are known."""
-        return cls(
-            era=era_changes(before, now),
-            implementation_changed=source_changed(before, now),
-            control_changed=source_changed(*controls),
-            elsewhere=elsewhere(before, now),
-            another_gpu=another_gpu(*gpus),
-            interleaved=interleaved,
-        )
+        own, control = source_changed(before, now), source_changed(*controls)
+        era, apart, another = era_changes(before, now), elsewhere(before, now), another_gpu(*gpus)
+        return cls(era=era, implementation_changed=own, control_changed=control, elsewhere=apart, another_gpu=another)
 
     @property
     def environment(self) -> str:

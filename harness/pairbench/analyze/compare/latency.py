@@ -52,6 +52,7 @@ def judged_hosts(floors: Mapping[Series, Floor]) -> frozenset[Series]:
 _JUDGED = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
 _LARGEST = 100.0  # the largest logarithm of a change that is turned into a ratio
 
+undecided = functools.partial(Judgement, outcome=GateOutcome.UNDECIDED, verdict=Verdict.UNDECIDED)
 _OUTCOMES = {
     Verdict.SLOWER: GateOutcome.REGRESSION,
     Verdict.FASTER: GateOutcome.IMPROVEMENT,
@@ -69,12 +70,8 @@ def judge_latencies(
     null = np.array([measured.is_baseline for measured in all_measured], dtype=np.bool_)
     floor_of = _floors_of(all_measured, floors)
     known = [floors.get(measured.series) for measured in all_measured]
-    estimated = functools.partial(
-        estimate,
-        groups=spread_groups(all_measured),
-        floor_runs=np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64),
-        policy=policy,
-    )
+    floor_runs = np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64)
+    estimated = functools.partial(estimate, groups=spread_groups(all_measured), floor_runs=floor_runs, policy=policy)
     effects = {}
     for metric, limits in floor_of.items():
         # A series is in the columns of the latency by which it is judged; the host's is judged where it is known to repeat.
@@ -142,14 +139,8 @@ def _with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dic
     for metric, why in ((HOST.p50, host), (CALL.p50, "the device's latency is the result")):
         before, now = (latency_of_runs(side, metric) for side in (measured.reference, measured.current))
         if metric not in judged and before > 0 and now > 0:
-            shown[metric] = Judgement(
-                metric=metric,
-                outcome=GateOutcome.UNDECIDED,
-                verdict=Verdict.UNDECIDED,
-                reference=before,
-                current=now,
-                reason=f"{WORDS[metric]} {micros(before)} -> {micros(now)}, not judged: {why}",
-            )
+            reason = f"{WORDS[metric]} {micros(before)} -> {micros(now)}, not judged: {why}"
+            shown[metric] = undecided(metric=metric, reference=before, current=now, reason=reason)
     return shown
 
 
@@ -268,18 +259,15 @@ def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Fl
 
 def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
     """Return the judgements of a series as undecided, for its machine is not known to be quiet."""
-    undecided = {}
+    doubted = {}
     for metric, judgement in judgements.items():
         ratio = judgement.change.estimate if judgement.change else judgement.shown_ratio
         assert ratio is not None
-        undecided[metric] = replace(
-            judgement,
-            outcome=GateOutcome.UNDECIDED,
-            verdict=Verdict.UNDECIDED,
-            minimum_effect=None,
-            reason=f"{WORDS[metric]} {percent(ratio)}, not judged: `pairbench calibrate` has not found this CPU quiet",
+        reason = f"{WORDS[metric]} {percent(ratio)}, not judged: `pairbench calibrate` has not found this CPU quiet"
+        doubted[metric] = replace(
+            judgement, outcome=GateOutcome.UNDECIDED, verdict=Verdict.UNDECIDED, minimum_effect=None, reason=reason
         )
-    return undecided
+    return doubted
 
 
 def suspicious(judgement: Judgement) -> bool:
