@@ -327,11 +327,8 @@ def _time_columns(
     clocks, temperatures, powers = (_known([getattr(item, name) for item in readings]) for name in names)
     reasons = [item.throttle_reasons for item in readings if item.throttle_reasons is not None]
     columns |= roofline_columns(outcome, latency_ns=latency_ns, environment=environment)
-    columns |= {
-        "sm_clock_mhz": percentile(clocks, 50) if clocks else None,
-        "temperature_c": max(temperatures, default=None),
-    }
-    columns["power_w"] = percentile(powers, 50) if powers else None
+    clock_mhz, power_w = (percentile(values, 50) if values else None for values in (clocks, powers))
+    columns |= {"sm_clock_mhz": clock_mhz, "temperature_c": max(temperatures, default=None), "power_w": power_w}
     columns["throttle_reasons"] = ",".join(sorted(set(itertools.chain(*reasons)))) if reasons else None
     return columns | {"remeasured_blocks": sum(timed.remeasured for timed in outcome.rounds)}
 

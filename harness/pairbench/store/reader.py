@@ -39,6 +39,7 @@ Records = tuple[Record, ...]
 Where = Mapping[str, object] | None
 Names = Collection[str] | None
 Listed = Files | None
+Row = dict[str, Any]
 
 
 def read_frame(
@@ -114,7 +115,7 @@ def runs(store: Store) -> Reading[tuple[RunSummary, ...]]:
     shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
     columns = [*shared, "device_name", "status"]
     table, problems = _read(store, "records", columns=columns)
-    by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_run: dict[str, list[Row]] = defaultdict(list)
     for row in _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
         by_run[row["run_id"]].append(row)
     summaries = []
@@ -282,15 +283,13 @@ def read_series(
     return Reading(from_table(table.unify_dictionaries().combine_chunks(), Record), problems)
 
 
-def read_distinct(
-    store: Store, columns: Sequence[str], files: Iterable[RunFile]
-) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
+def read_distinct(store: Store, columns: Sequence[str], files: Iterable[RunFile]) -> Reading[dict[RunFile, list[Row]]]:
     """Return for each file the combinations of values that some columns have in it."""
     place, listed, key = StoreLocation.of(store), Files(files=tuple(files)), ("distinct", *columns)
     return read_each(place, "records", listed, lambda file: _distinct(file, columns), threads=_NARROW_THREADS, key=key)
 
 
-def _distinct(file: OpenedFile, names: Sequence[str]) -> list[dict[str, Any]]:
+def _distinct(file: OpenedFile, names: Sequence[str]) -> list[Row]:
     if not file.num_rows:
         return []
     constants = file.constants(names)
@@ -396,9 +395,9 @@ class RunIndex:
         where = None if cases is None else {"case": sorted(cases)}
         return read_records(self.place, files=self._files_of(heads), where=where)
 
-    def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Row]]:
         heads = list(heads)
-        rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        rows: dict[str, list[Row]] = defaultdict(list)
         for name, row in self._distinct(columns, self._files_of(heads).files):
             rows[name].append(row)
         return {head.run_id: [row for name in sorted(head.names) for row in rows[name]] for head in heads}
@@ -413,7 +412,7 @@ class RunIndex:
     def _files_of(self, heads: Iterable[IndexedRun]) -> Files:
         return self._files.of_runs({name for head in heads for name in head.names})
 
-    def _distinct(self, columns: Sequence[str], files: Iterable[RunFile]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _distinct(self, columns: Sequence[str], files: Iterable[RunFile]) -> Iterator[tuple[str, Row]]:
         """Yield the distinct rows of some columns in record files, each with the id of its run."""
         reading = read_distinct(self.place, list(dict.fromkeys([*columns, "run_id"])), files)
         self._tell(reading.problems)
@@ -430,7 +429,7 @@ class RunIndex:
                 if file.path not in files:
                     files[file.path] = file
                     pending += file.run_ids
-        by_run: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+        by_run: dict[str, list[tuple[str, Row]]] = defaultdict(list)
         for name, row in self._distinct(_COLUMNS, files.values()):
             by_run[row["run_id"]].append((name, row))
         for run_id, of_run in by_run.items():

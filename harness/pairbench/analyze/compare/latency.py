@@ -170,13 +170,10 @@ def judgements(
         is_relative = host_relative if metric == HOST.p50 else np.zeros_like(decided.same)
         if is_relative.any():
             # Such a change counts only where the latency that is shown moved as far.
-            moves = [
-                math.log(latency_of_runs(measured.current, metric) / latency_of_runs(measured.reference, metric))
-                if chosen
-                else 0
-                for measured, chosen in zip(all_measured, is_relative.tolist(), strict=True)
-            ]
-            least, own = policy.least_estimate * decided.minimum, np.array(moves)
+            least, own = policy.least_estimate * decided.minimum, np.zeros(len(all_measured))
+            for place in np.flatnonzero(is_relative).tolist():
+                sides = all_measured[place].current, all_measured[place].reference
+                own[place] = math.log(latency_of_runs(sides[0], metric) / latency_of_runs(sides[1], metric))
             slower, faster = (~is_relative | (sign * own >= least) for sign in (1, -1))
             decided = replace(decided, slower=decided.slower & slower, faster=decided.faster & faster)
         beyond = (effect.low > decided.minimum) | (effect.high < -decided.minimum)

@@ -298,7 +298,7 @@ def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], look
             move, lines = without_drift(here, lines, drift, first=first)
             drifts.append(move)
             found = iter(searched([lines[0], lines[0] - lines[1]], minimum_effect=DEFAULT.minimum_effect))
-        steps = moves_of(here, lines, (own, relative), first=first)
+        steps = moves_of(here, lines, own, relative, first=first)
         moved = sorted([*drifts, *steps], key=lambda move: move.index)
         moves += moved
         sign = 1 if series.implementation == BASELINE else -1
