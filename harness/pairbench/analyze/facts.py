@@ -43,7 +43,6 @@ _TEXTS = (
     *("timer", "device_timer", "bound", "stop_reason", "launch_status", "throttle_reasons"),
     *("definition_hash", "implementation_hash", "device_uuid", "float32_precision", "best_alternative"),
 )
-_RESULT = tuple(tuple(f"{name}{end}" for end in ENDS) for name in ("p50_ns", "p95_ns", "speedup"))
 _HINTS = get_type_hints(Record)
 NUMBERS = tuple(item.name for item in fields(Record) if _HINTS[item.name] in (int | None, float | None))
 
@@ -86,8 +85,8 @@ def _result(record: Record) -> dict[str, float | None]:
     intervals = (p50_of(record, latency), p95_of(record, latency), speedup_of(record))
     hidden = withheld(record.device_kind, record.environment)
     values: dict[str, float | None] = {f"call_{CALL.speedup}": None if hidden else record.speedup}
-    for names, interval in zip(_RESULT, intervals, strict=True):
-        values.update(zip(names, interval or (None, None, None), strict=True))
+    for name, interval in zip(("p50_ns", "p95_ns", "speedup"), intervals, strict=True):
+        values |= interval_columns(name, interval) if interval else {f"{name}{end}": None for end in ENDS}
     return values
 
 
