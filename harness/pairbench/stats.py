@@ -67,8 +67,8 @@ def row_medians(values: Floats) -> Floats:
     """Return the median of each row's numbers, NaN where it has none: np.nanmedian would warn of those."""
     ordered = np.sort(values, axis=-1).reshape(-1, values.shape[-1])
     count, rows = np.sum(~np.isnan(ordered), axis=1), np.arange(len(ordered))
-    medians: Floats = (ordered[rows, np.maximum(count - 1, 0) // 2] + ordered[rows, count // 2]) / 2
-    return medians.reshape(values.shape[:-1])
+    medians = (ordered[rows, np.maximum(count - 1, 0) // 2] + ordered[rows, count // 2]) / 2
+    return np.reshape(medians, values.shape[:-1])
 
 
 def rounded(lines: ArrayLike, digits: int) -> list[list[float | None]]:
@@ -183,8 +183,7 @@ def outliers(values: ArrayLike) -> NDArray[np.bool_]:
         return np.zeros(0, dtype=bool)
     low, high = np.percentile(array, [25, 75])
     reach = 3 * (high - low)
-    labels: NDArray[np.bool_] = (array < low - reach) | (array > high + reach)
-    return labels
+    return np.asarray((array < low - reach) | (array > high + reach))
 
 
 class _Draw(NamedTuple):
@@ -236,8 +235,7 @@ class _Pool:
         low = self._sorted[np.searchsorted(reached, before + floor, side="right") - offset]
         next_one = before + np.minimum(floor + 1, draw.sizes - 1)
         high = self._sorted[np.searchsorted(reached, next_one, side="right") - offset]
-        interpolated: Floats = low + (high - low) * (position - floor)
-        return interpolated
+        return np.asarray(low + (high - low) * (position - floor))
 
 
 def _interval(estimate: float, drawn: Floats, of_rounds: Floats, samples: int) -> Interval:

@@ -43,7 +43,6 @@ _TEXTS = (
     *("timer", "device_timer", "bound", "stop_reason", "launch_status", "throttle_reasons"),
     *("definition_hash", "implementation_hash", "device_uuid", "float32_precision", "best_alternative"),
 )
-_RESULT = tuple(tuple(f"{name}{end}" for end in ENDS) for name in ("p50_ns", "p95_ns", "speedup"))
 _HINTS = get_type_hints(Record)
 NUMBERS = tuple(item.name for item in fields(Record) if _HINTS[item.name] in (int | None, float | None))
 
@@ -68,9 +67,7 @@ def series_facts(
         tier=record.tier or "",
         dtype=record.dtype or "",
         axes=_object(record.axes),
-        run_id=record.run_id,
-        status=record.status,
-        reason=record.reason,
+        **{name: held[name] for name in ("run_id", "status", "reason", "kernels")},
         gate_status=gate_status,
         numbers={name: value for name, value in values.items() if value is not None and math.isfinite(value)},
         texts={"latency": result_of(record).name, "speedup_of": speedup_is_of(record).name}
@@ -78,7 +75,6 @@ def series_facts(
         | ({"reuses_output": "yes"} if record.reuses_output else {})
         | ({"consumes": ", ".join(record.consumes)} if record.consumes else {})
         | ({"withheld": why} if (why := withheld(record.device_kind, record.environment)) else {}),
-        kernels=record.kernels,
         quantiles=percentiles(samples, range(101)) if samples is not None else (),
     )
 
@@ -89,8 +85,8 @@ def _result(record: Record) -> dict[str, float | None]:
     intervals = (p50_of(record, latency), p95_of(record, latency), speedup_of(record))
     hidden = withheld(record.device_kind, record.environment)
     values: dict[str, float | None] = {f"call_{CALL.speedup}": None if hidden else record.speedup}
-    for names, interval in zip(_RESULT, intervals, strict=True):
-        values.update(zip(names, interval or (None, None, None), strict=True))
+    for name, interval in zip(("p50_ns", "p95_ns", "speedup"), intervals, strict=True):
+        values |= interval_columns(name, interval) if interval else {f"{name}{end}": None for end in ENDS}
     return values
 
 
@@ -104,9 +100,7 @@ def run_head(first: Record, records: LazyRecords) -> RunHead:
         dirty=any(records.values("dirty")),
         versions={name: value for name, value in versions.items() if value},
         statuses=Counter(records.values("status")),
-        subject=first.commit_subject,
-        author=first.commit_author,
-        number=first.commit_number,
+        **{name: getattr(first, f"commit_{name}") for name in ("subject", "author", "number")},
         timers=timers,
     )
 
@@ -181,15 +175,11 @@ def latency_columns(outcome: Outcome, control: Outcome | None, *, resamples: int
     # The configurations that rounds chose, each with the number of these rounds unless all did.
     counts, size = Counter(text for item in samples for text in item.autotuned), len(samples)
     chosen = [f"{text} (in {count} of {size} rounds)" if count < size else text for text, count in counts.items()]
-    columns: dict[str, Any] = {
-        "timer": outcome.rounds[0].timer,
-        "device_timer": samples[0].device_timer if DEVICE in rounds else None,
-        "warm_first_call_ns": percentile(firsts, 50) if firsts else None,
-        "autotuned": tuple(chosen) or None,
-        "n_samples": sum(map(len, rounds[CALL])),
-        "n_rounds": len(rounds[CALL]),
-        "stop_reason": max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index),
-    }
+    columns: dict[str, Any] = {"n_samples": sum(map(len, rounds[CALL])), "n_rounds": len(rounds[CALL])}
+    device_timer = samples[0].device_timer if DEVICE in rounds else None
+    columns |= {"timer": outcome.rounds[0].timer, "device_timer": device_timer, "autotuned": tuple(chosen) or None}
+    columns["warm_first_call_ns"] = percentile(firsts, 50) if firsts else None
+    columns["stop_reason"] = max((timed.stop_reason for timed in outcome.rounds), key=STOP_REASONS.index)
     # On a CPU the call is the host's work, to the last digit: its interval is not drawn twice.
     distinct = [latency for latency in LATENCIES if latency is not HOST or rounds.get(HOST) != rounds[CALL]]
     for latency in distinct:

@@ -132,7 +132,7 @@ def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
     if cost is None or latency_ns is None:
         return None
     flops, moved = cost
-    ceilings = environment.rest.get("observed", {}).get("ceilings", {})
+    ceilings = environment.observed.get("ceilings", {})
     gpus = outcome.operator.implementation(outcome.entry.implementation).gpus
     kind = environment.device.kind
     rate = max((value for name, value in ceilings.items() if name.endswith("_tflops")), default=None)
@@ -223,25 +223,13 @@ def to_records(
         of_time = slowed if item.status is Status.MEASURED else None
         reasons = (item.reason, of_time, item.profile.reason if item.profile else None)
         own = {"environment": _environment_text(environment, declared.packages)} if declared.packages else {}
-        records.append(
-            Record(
-                **of_run | own,
-                **key_columns(item),
-                definition_hash=operator.definition_hash,
-                implementation_hash=declared.hash,
-                axes=json.dumps(dict(case.axes)),
-                tier=case.tier,
-                dtype=case.dtype,
-                float32_precision=next(iter(seen), None),
-                role=entry.role,
-                status=item.status.value,
-                reason="; ".join(filter(None, reasons)) or None,
-                consumes=declared.consumes or None,
-                **_correctness_columns(item),
-                **_time_columns(item, controls.get(entry.mode), _alternatives(item, known), environment, resamples),
-                **_profile_columns(item),
-            )
-        )
+        columns = {**of_run, **own, **key_columns(item), **_correctness_columns(item), **_profile_columns(item)}
+        columns |= _time_columns(item, controls.get(entry.mode), _alternatives(item, known), environment, resamples)
+        columns |= {"definition_hash": operator.definition_hash, "implementation_hash": declared.hash}
+        columns |= {"axes": json.dumps(dict(case.axes)), "tier": case.tier, "dtype": case.dtype, "role": entry.role}
+        columns |= {"float32_precision": next(iter(seen), None), "consumes": declared.consumes or None}
+        columns |= {"status": item.status.value, "reason": "; ".join(filter(None, reasons)) or None}
+        records.append(Record(**columns))
     return records
 
 
@@ -251,64 +239,41 @@ def broken_record(run: Run, environment: Environment, suite: BrokenSuite) -> Rec
 
 def to_samples(run: Run, environment: Environment, outcomes: Iterable[Outcome]) -> list[Samples]:
     rows = []
+    device = environment.device
+    of_run = {"run_id": run.run_id, "device_name": device.name, "device_uuid": device.uuid}
     names = ("position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns")
     for outcome in outcomes:
         for timed in outcome.rounds:
             if (samples := samples_of(timed, outcome.entry)) is None:
                 continue
             count = len(samples.call_ns)
-            rows.append(
-                Samples(
-                    run_id=run.run_id,
-                    device_name=environment.device.name,
-                    device_uuid=environment.device.uuid,
-                    **key_columns(outcome),
-                    timer=timed.timer,
-                    round=timed.round,
-                    stop_reason=timed.stop_reason,
-                    block=tuple(range(count)),
-                    **{name: getattr(samples, name) for name in names},
-                    throttled=timed.throttled[:count],
-                    outlier=tuple(bool(label) for label in outliers(samples.call_ns)),
-                )
-            )
+            columns = {**of_run, **key_columns(outcome), **{name: getattr(samples, name) for name in names}}
+            columns |= {name: getattr(timed, name) for name in ("timer", "round", "stop_reason")}
+            columns |= {"block": tuple(range(count)), "throttled": timed.throttled[:count]}
+            rows.append(Samples(**columns, outlier=tuple(map(bool, outliers(samples.call_ns)))))
     return rows
 
 
 def key_columns(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "suite": outcome.operator.suite,
-        "operator": outcome.operator.name,
-        "case": outcome.case.key,
-        "implementation": outcome.entry.implementation,
-        "mode": outcome.entry.mode,
-    }
+    operator, case = outcome.operator, outcome.case
+    return {"suite": operator.suite, "operator": operator.name, "case": case.key, **vars(outcome.entry)}
 
 
 def _run_columns(run: Run, environment: Environment) -> dict[str, Any]:
     columns = {name: name for name in ("branch", "dirty", "pull_request")}
     columns |= {"commit": "sha", "commit_at": "committed_at"}
     columns |= {f"commit_{name}": name for name in ("subject", "author", "number")}
-    return {
-        "run_id": run.run_id,
-        "confirms": run.confirms,
-        "started_at": run.started_at,
-        **{column: getattr(run.commit, name, None) for column, name in columns.items()},
-        **environment_columns(environment),
-    }
+    own = {"run_id": run.run_id, "confirms": run.confirms, "started_at": run.started_at}
+    of_commit = {column: getattr(run.commit, name, None) for column, name in columns.items()}
+    return {**own, **of_commit, **environment_columns(environment)}
 
 
 def environment_columns(environment: Environment) -> dict[str, Any]:
     device = environment.device
     names = ("driver", "cuda", "cudnn", "torch", "triton", "python", "hostname", "cpu")
-    return {
-        "device_kind": device.kind,
-        "device_name": device.name,
-        "device_uuid": device.uuid,
-        **{name: getattr(environment, name) for name in names},
-        "environment_hash": environment.hash,
-        "environment": _environment_text(environment),
-    }
+    of_device = {"device_kind": device.kind, "device_name": device.name, "device_uuid": device.uuid}
+    whole = {"environment_hash": environment.hash, "environment": _environment_text(environment)}
+    return {**of_device, **{name: getattr(environment, name) for name in names}, **whole}
 
 
 def _environment_text(environment: Environment, packages: Mapping[str, str] | None = None) -> str:
@@ -361,15 +326,11 @@ def _time_columns(
     names = ("sm_clock_mhz", "temperature_c", "power_w")
     clocks, temperatures, powers = (_known([getattr(item, name) for item in readings]) for name in names)
     reasons = [item.throttle_reasons for item in readings if item.throttle_reasons is not None]
-    return {
-        **columns,
-        **roofline_columns(outcome, latency_ns=latency_ns, environment=environment),
-        "sm_clock_mhz": percentile(clocks, 50) if clocks else None,
-        "temperature_c": max(temperatures, default=None),
-        "power_w": percentile(powers, 50) if powers else None,
-        "throttle_reasons": ",".join(sorted({name for names in reasons for name in names})) if reasons else None,
-        "remeasured_blocks": sum(timed.remeasured for timed in outcome.rounds),
-    }
+    columns |= roofline_columns(outcome, latency_ns=latency_ns, environment=environment)
+    clock_mhz, power_w = (percentile(values, 50) if values else None for values in (clocks, powers))
+    columns |= {"sm_clock_mhz": clock_mhz, "temperature_c": max(temperatures, default=None), "power_w": power_w}
+    columns["throttle_reasons"] = ",".join(sorted(set(itertools.chain(*reasons)))) if reasons else None
+    return columns | {"remeasured_blocks": sum(timed.remeasured for timed in outcome.rounds)}
 
 
 def _profile_columns(outcome: Outcome) -> dict[str, Any]:
@@ -377,16 +338,12 @@ def _profile_columns(outcome: Outcome) -> dict[str, Any]:
     if profile is None:
         return {}
     counts = ("launches", "kernels", "graph_launches", "memcpys", "memcpy_bytes", "memsets", "syncs")
-    return {
-        **{f"{name}_per_call": getattr(profile.launches, name) for name in counts},
-        "ops_per_call": profile.ops,
-        "launch_status": profile.launches.status,
-        "kernels": profile.launches.kernel_counts,
-        "kernel_builds": profile.launches.kernel_builds,
-        "peak_bytes": profile.peak_bytes,
-        "allocations_per_call": profile.allocations,
-        "saved_bytes": profile.saved_bytes,
-    }
+    launches = profile.launches
+    columns = {f"{name}_per_call": getattr(launches, name) for name in counts}
+    columns |= {"launch_status": launches.status, "kernels": launches.kernel_counts}
+    columns |= {"kernel_builds": launches.kernel_builds}
+    columns |= {"ops_per_call": profile.ops, "allocations_per_call": profile.allocations}
+    return columns | {"peak_bytes": profile.peak_bytes, "saved_bytes": profile.saved_bytes}
 
 
 def roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Environment) -> dict[str, float | None]:
@@ -395,7 +352,7 @@ def roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Enviro
     if cost is None:
         return {}
     flops, moved = cost
-    ceilings = environment.rest.get("observed", {}).get("ceilings", {})
+    ceilings = environment.observed.get("ceilings", {})
     bandwidth = ceilings.get("copy_gbps")
     rates = {name: rate for name, rate in ceilings.items() if name.endswith("_tflops")}
     # Where no axis says the dtype, the highest ceiling: a fraction may then be too low, and never over the roof.
@@ -404,10 +361,6 @@ def roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Enviro
     known = [floor for floor in floors if floor is not None]
     # Several GPUs have a roof that is so many times as high.
     gpus = outcome.operator.implementation(outcome.entry.implementation).gpus
-    return {
-        "flops": flops,
-        "bytes_moved": moved,
-        "tflops": flops / latency_ns / 1e3,
-        "gbps": moved / latency_ns,
-        "roofline_fraction": max(known) / gpus / latency_ns if len(known) == len(floors) else None,
-    }
+    fraction = max(known) / gpus / latency_ns if len(known) == len(floors) else None
+    reached = {"tflops": flops / latency_ns / 1e3, "gbps": moved / latency_ns}
+    return {"flops": flops, "bytes_moved": moved, **reached, "roofline_fraction": fraction}

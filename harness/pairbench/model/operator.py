@@ -234,18 +234,12 @@ class Operator(_Declared):
                 raise DeclarationError(f"owner is {owner!r:.120}, expected a name on one line, such as '@team/kernels'")
             vars(self).update(name=name, inputs=inputs, oracle=oracle, cost=cost, direction=None, tf32=False)
             vars(self).update(variants=optimised, impostors=wrong, gradients=trained, state=kept, cases=points)
-            vars(self).update(
-                baseline=replace(plain, consumes=tuple(dict.fromkeys(consumed))),
-                tolerance=_tolerance(tolerance),
-                constants=_names("constants", constants),
-                gradient_tolerance=None if gradient_tolerance is None else _tolerance(gradient_tolerance),
-                reset=_reset(reset, kept),
-                batched=batched,
-                accepts_constant=bool(accepts_constant),
-                source=str(source),
-                owner=owner,
-                claims=check_claims(claims, points, optimised),
-            )
+            whole = replace(plain, consumes=tuple(dict.fromkeys(consumed)))
+            vars(self).update(baseline=whole, tolerance=_tolerance(tolerance), constants=_names("constants", constants))
+            of_gradients = None if gradient_tolerance is None else _tolerance(gradient_tolerance)
+            vars(self).update(gradient_tolerance=of_gradients, reset=_reset(reset, kept), batched=batched)
+            vars(self).update(accepts_constant=bool(accepts_constant), source=str(source), owner=owner)
+            vars(self).update(claims=check_claims(claims, points, optimised))
             if both := set(self.constants) & set(self.state):
                 raise DeclarationError(f"input {min(both)!r} is declared as constant and as state, expected one")
             if self.draws and self.state:

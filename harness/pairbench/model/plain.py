@@ -52,7 +52,7 @@ def whole_text(text: str) -> str:
 
 
 Kind = TypeVar("Kind")
-_KINDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number", bool: "true or false"}
+KINDS: dict[Any, str] = {str: "a text", dict: "an object", list: "a list", int: "a whole number", bool: "true or false"}
 
 
 def field_of(holder: Mapping[str, Any], name: str, kind: type[Kind], where: str, error: type[Exception]) -> Kind:
@@ -60,7 +60,7 @@ def field_of(holder: Mapping[str, Any], name: str, kind: type[Kind], where: str,
     value = holder.get(name)
     if not isinstance(value, kind):
         found = f"has no {name!r}" if name not in holder else f"has {value!r:.60} as {name!r}"
-        raise error(f"{where} {found}, expected {_KINDS[kind]}")
+        raise error(f"{where} {found}, expected {KINDS[kind]}")
     return value
 
 

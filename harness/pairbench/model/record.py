@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pairbench.model.breakdown import KernelBuild, KernelCount
 from pairbench.model.environment import withheld
@@ -23,6 +23,9 @@ from pairbench.model.plain import Value
 
 if TYPE_CHECKING:
     from pairbench.stats import Interval  # with NumPy, which a command's help does without
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Values = Callable[[str], Sequence[Any]]  # of a column
 
 
 def column(description: str) -> Any:
@@ -334,28 +337,19 @@ COLUMNS = tuple(item.name for item in fields(Series))
 """The columns of a record that identify its series."""
 
 
-class LazyRecords(Sequence[Record]):
+class LazyRecords:
     """Records as columns, each made when it is asked for: a site goes through a hundred thousand, and needs few of them whole."""
 
     def __init__(
-        self,
-        size: int,
-        values: Callable[[str], Sequence[Any]],
-        make: Callable[[int], Record],
-        column: Callable[[str], Any] | None = None,
+        self, size: int, values: Values, make: Callable[[int], Record], column: Callable[[str], Any] | None = None
     ) -> None:
         self._size, self._make = size, functools.cache(make)
         self.values = functools.cache(values)
         """Return a column's values."""
         self.column: Callable[[str], Any] = column or self.values
         """Return a column as it was read: an array of pyarrow, or a list."""
-        self._derived: dict[tuple[Any, ...], Any] = {}
-
-    def derived(self, function: Callable[..., Any], *names: str) -> Any:
-        """Return a function of these records and of the names of columns, computed once."""
-        if (key := (function, *names)) not in self._derived:
-            self._derived[key] = function(self, *names)
-        return self._derived[key]
+        self.derived: dict[tuple[Any, ...], Any] = {}
+        """What functions that are `derived` have computed from these records."""
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "LazyRecords":
@@ -366,14 +360,19 @@ class LazyRecords(Sequence[Record]):
     def __len__(self) -> int:
         return self._size
 
-    @overload
-    def __getitem__(self, place: int) -> Record: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Record]: ...
-    def __getitem__(self, place: int | slice) -> Record | Sequence[Record]:
-        if isinstance(place, slice):
-            return [self._make(index) for index in range(self._size)[place]]
+    def __getitem__(self, place: int) -> Record:
         return self._make(range(self._size)[place])
+
+
+def derived(function: Function) -> Function:
+    """Make a function of records, and of names of columns, compute its value once for each."""
+
+    def once(records: LazyRecords, *names: str) -> Any:
+        if (key := (function, *names)) not in records.derived:
+            records.derived[key] = function(records, *names)
+        return records.derived[key]
+
+    return cast("Function", once)
 
 
 class Latency(Value):

@@ -23,23 +23,9 @@ import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
 from pairbench.model.plain import Value
+from pairbench.store import opened
 from pairbench.store.location import RunFile, StoreLocation, run_files
-from pairbench.store.opened import (
-    BROKEN,
-    CHANGED,
-    MOST_ROWS,
-    SEAL,
-    WIDTH,
-    OpenedFile,
-    check_footer,
-    check_size,
-    checksum_of,
-    footer_of,
-    problem_of,
-    read_content,
-    read_errors,
-    sealed,
-)
+from pairbench.store.opened import BROKEN, CHANGED, WIDTH, OpenedFile, checksum_of, footer_of, problem_of, read_content
 from pairbench.store.schema import UnsoundError, texts_of
 
 ROW = "row"
@@ -81,11 +67,11 @@ class CompactedFile(OpenedFile):
         return self._ordered(table).replace_schema_metadata(metadata)
 
     def _load(self, place: StoreLocation) -> tuple[pa.Buffer, bool, pq.FileMetaData | None]:
-        with read_errors(place, self.path):
+        with opened.read_errors(place, self.path):
             # The stream stays open: an object store is asked for its size once, and a local file can be deleted meanwhile.
             self._stream = place.filesystem.open_input_file(self.path)
             size = self._stream.size()
-            check_size(size)
+            opened.check_size(size)
             tail = self._stream.read_at(min(size, _TAIL), max(size - _TAIL, 0))
             needed = min(size, len(tail) - footer_of(tail) + _TAIL // 8)
             if needed > len(tail):
@@ -121,9 +107,9 @@ class CompactedFile(OpenedFile):
         ]
         missing = [number for number in groups if number not in self._fetched]
         if missing:
-            check_footer(self.metadata, self.dataset, groups)
+            opened.check_footer(self.metadata, self.dataset, groups)
             starts = [*(_start(self.metadata.row_group(number)) for number in range(len(self._cases))), self._end]
-            with read_errors(self._place, self.path):
+            with opened.read_errors(self._place, self.path):
                 # Groups beside one another are read at once: their numbers less their places in the list are the same.
                 for _, pairs in itertools.groupby(enumerate(missing), key=lambda pair: pair[1] - pair[0]):
                     numbers = [number for _, number in pairs]
@@ -151,8 +137,8 @@ def _compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict
         table if ROW in table.column_names else table.append_column(ROW, pa.array(np.arange(len(table)), pa.int64()))
         for table in tables
     )
-    if len(table) > MOST_ROWS["records"]:
-        raise UnsoundError(f"{len(table):,} rows, expected at most {MOST_ROWS['records']:,}")
+    if len(table) > opened.MOST_ROWS["records"]:
+        raise UnsoundError(f"{len(table):,} rows, expected at most {opened.MOST_ROWS['records']:,}")
     counts = pc.value_counts(table.column("run_id")).to_pylist()
     runs = dict(sorted((str(count["values"]), int(count["counts"])) for count in counts))
     table = table.take(pa.array(np.lexsort([ranks(table.column(name)) for name in _ORDER])))
@@ -232,13 +218,13 @@ def _sealed_by_groups(content: pa.Buffer) -> pa.Buffer:
     starts = [*(_start(metadata.row_group(number)) for number in range(metadata.num_row_groups)), footer]
     checksums = b"".join(checksum_of(view[begin:end]) for begin, end in itertools.pairwise(starts))
     last = checksum_of(checksums, view[footer:])
-    return sealed(pa.py_buffer(b"".join((view[:footer], _MARK, checksums, last, view[footer:]))))
+    return opened.sealed(pa.py_buffer(b"".join((view[:footer], _MARK, checksums, last, view[footer:]))))
 
 
 def _checked_tail(tail: bytes, size: int, groups: int) -> tuple[int, list[bytes]]:
     """Return the offset at which the groups end, and the checksum of each; raise UnsoundError where the footer has changed."""
     footer = footer_of(tail)
-    last = footer - SEAL - WIDTH
+    last = footer - opened.SEAL - WIDTH
     begin = last - groups * WIDTH
     mark = begin - len(_MARK)
     if mark < 0 or tail[mark:begin] != _MARK:
@@ -364,9 +350,9 @@ def sound_rows(place: StoreLocation, path: str) -> dict[str, int]:
     """Read a whole file, and return the number of rows of each run in it; empty for a damaged file."""
     (file,) = run_files([path])
     with suppress(*BROKEN):
-        opened = open_file(place, file, path[len(place.root) + 1 :].partition("/")[0])
-        if isinstance(opened, CompactedFile):
-            opened.fetch(None)
-            return opened.runs
-        return {file.run_id: opened.num_rows if opened.sealed else len(opened.raw())}
+        whole = open_file(place, file, path[len(place.root) + 1 :].partition("/")[0])
+        if isinstance(whole, CompactedFile):
+            whole.fetch(None)
+            return whole.runs
+        return {file.run_id: whole.num_rows if whole.sealed else len(whole.raw())}
     return {}

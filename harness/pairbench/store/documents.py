@@ -19,7 +19,7 @@ import pyarrow as pa
 from pairbench.model.breakdown import KeptBreakdown
 from pairbench.model.comparison import Acceptance, Calibration
 from pairbench.model.environment import device_slug
-from pairbench.model.plain import plain
+from pairbench.model.plain import KINDS, plain
 from pairbench.model.record import Series
 from pairbench.model.site import Triage
 from pairbench.store.files import Reading, Value
@@ -121,13 +121,9 @@ def _value(hint: Any, content: Any, name: str) -> Any:
     return _checked(content, hint, name)
 
 
-_WORDS: dict[Any, str] = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
-_WORDS[bool] = "true or false"
-
-
 def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     if (isinstance(content, bool) and wanted is not bool) or not isinstance(content, wanted):
-        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {_WORDS.get(wanted, 'a number')}")
+        raise ValueError(f"{name or 'it'!r} is {content!r:.60}, expected {KINDS.get(wanted, 'a number')}")
     return content
 
 

@@ -205,12 +205,8 @@ def _client(session: Any, config: Any, filesystem: Any) -> Any:
     address = options["endpoint_override"]
     style = {"addressing_style": "virtual" if options["force_virtual_addressing"] else "path"} if address else None
     timeouts = config.Config(connect_timeout=5, read_timeout=10, retries={"max_attempts": 1}, s3=style)
-    return session.get_session().create_client(
-        "s3",
-        region_name=filesystem.region,
-        endpoint_url=f"{options['scheme'] or 'https'}://{address}" if address else None,
-        aws_access_key_id=options["access_key"],
-        aws_secret_access_key=options["secret_key"],
-        aws_session_token=options["session_token"],
-        config=timeouts,
-    )
+    endpoint = f"{options['scheme'] or 'https'}://{address}" if address else None
+    keys = {"aws_access_key_id": options["access_key"], "aws_secret_access_key": options["secret_key"]}
+    keys |= {"aws_session_token": options["session_token"]}
+    make = session.get_session().create_client
+    return make("s3", region_name=filesystem.region, endpoint_url=endpoint, config=timeouts, **keys)

@@ -22,8 +22,7 @@ from pairbench.store.files import TEMPORARY, Reading, abort_uploads, is_old, lis
 FOLDERS = ("records", "samples", "accepted", "triage", "breakdowns", "calibrations")
 """The folders of a store: nothing outside of them is ever read or removed."""
 _PROBE = ".probe-"
-_PART = re.compile(r"(?P<run_id>.+)\.part-\d+")
-_COMPACTED = re.compile(r"(?P<run_id>.+)\.compact-[0-9a-f]{16}")
+_PART_OR_COMPACTED = re.compile(r"(.+)\.(part-\d+|compact-[0-9a-f]{16})")
 _NO_TRAILERS = "this store takes no checksum behind an upload: set AWS_REQUEST_CHECKSUM_CALCULATION=when_required, and AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
 _HELD_BYTES = 2**28
 _RUN_ID = re.compile(r"(?!.*\.part-)(?!.*\.parquet$)(?!.*\.compact-[0-9a-f]{16}$)[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
@@ -233,10 +232,9 @@ def run_files(paths: Iterable[str]) -> list[RunFile]:
     files = []
     for path in paths:
         stem = Path(path).stem
-        part, compacted = _PART.fullmatch(stem), _COMPACTED.fullmatch(stem)
-        run_id = next((match["run_id"] for match in (compacted, part) if match), stem)
-        is_part = part is not None and compacted is None
-        files.append(RunFile(path=path, run_id=run_id, is_part=is_part, is_compacted=compacted is not None))
+        run_id, kind = found.groups() if (found := _PART_OR_COMPACTED.fullmatch(stem)) else (stem, "")
+        is_part, is_compacted = kind.startswith("part"), kind.startswith("compact")
+        files.append(RunFile(path=path, run_id=run_id, is_part=is_part, is_compacted=is_compacted))
     return sorted(files, key=lambda file: (file.run_id, file.path))
 
 

@@ -38,6 +38,8 @@ _THREADS, _WHOLE_THREADS, _NARROW_THREADS = 8, 4, 2
 Records = tuple[Record, ...]
 Where = Mapping[str, object] | None
 Names = Collection[str] | None
+Listed = Files | None
+Row = dict[str, Any]
 
 
 def read_frame(
@@ -46,15 +48,8 @@ def read_frame(
     """Return rows of records or samples as a frame, oldest run first."""
     # `where` has for each column the value, or the list of values, that rows must have. Without `columns` the frame has all, with
     # `device` and `month` of the folders.
-    table, problems = _read(StoreLocation.of(store), dataset, columns=columns, where=where, run_ids=run_ids)
+    table, problems = _read(store, dataset, columns=columns, where=where, run_ids=run_ids)
     return Reading(_with_strings(table).to_pandas(split_blocks=True), problems)
-
-
-def read_columns(store: Store, columns: Names, *, run_ids: Names = None) -> Reading[dict[str, list[Any]]]:
-    """Return columns of records as lists, oldest run first."""
-    # A frame would have an object for each row's text.
-    table, problems = _read(StoreLocation.of(store), "records", columns=columns, run_ids=run_ids)
-    return Reading({name: python_values(table.column(name)) for name in table.column_names}, problems)
 
 
 def read_run(store: Store, run_id: str = "latest") -> Reading[tuple[Record, ...]]:
@@ -69,16 +64,14 @@ def read_run(store: Store, run_id: str = "latest") -> Reading[tuple[Record, ...]
     raise StoreError(f"store {place.name!r}: nothing of run {run_id!r} can be read: {'; '.join(problems) or 'no rows'}")
 
 
-def read_records(
-    store: Store, run_ids: Names = None, *, files: Files | None = None, where: Where = None
-) -> Reading[tuple[Record, ...]]:
+def read_records(store: Store, run_ids: Names = None, *, files: Listed = None, where: Where = None) -> Reading[Records]:
     """Return the records of some runs, or of files that were listed before."""
-    table, problems = _read(StoreLocation.of(store), "records", files=files, run_ids=run_ids, where=where)
+    table, problems = _read(store, "records", files=files, run_ids=run_ids, where=where)
     return Reading(from_table(table, Record), problems)
 
 
 def read_samples(store: Store, run_id: str) -> Reading[tuple[Samples, ...]]:
-    table, problems = _read(StoreLocation.of(store), "samples", run_ids=[run_id])
+    table, problems = _read(store, "samples", run_ids=[run_id])
     return Reading(from_table(table, Samples), problems)
 
 
@@ -121,8 +114,8 @@ class RunSummary(Value):
 def runs(store: Store) -> Reading[tuple[RunSummary, ...]]:
     shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
     columns = [*shared, "device_name", "status"]
-    table, problems = _read(StoreLocation.of(store), "records", columns=columns)
-    by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    table, problems = _read(store, "records", columns=columns)
+    by_run: dict[str, list[Row]] = defaultdict(list)
     for row in _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
         by_run[row["run_id"]].append(row)
     summaries = []
@@ -149,14 +142,9 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
 
 
 def _read(
-    place: StoreLocation,
-    dataset: str,
-    *,
-    files: Files | None = None,
-    columns: Names = None,
-    where: Where = None,
-    run_ids: Names = None,
+    store: Store, dataset: str, files: Listed = None, columns: Names = None, where: Where = None, run_ids: Names = None
 ) -> Reading[pa.Table]:
+    place = StoreLocation.of(store)
     _check_columns(dataset, {*(columns or ()), *(where or ())}, *PARTITIONS.names)
     if files is None:
         files = stored_files(place, dataset) if dataset == "samples" else dataset_files(place, dataset)
@@ -203,7 +191,10 @@ def _scan(
         varying = [name for name in stored if name not in constants] or ["run_id"]
         table = file.read(varying, wanted.get("case"))
         table = with_derived(table, place, file, samples=samples) if derives else table
-        table = _filtered(table, {name: values for name, values in wanted.items() if name not in constants})
+        for name in wanted.keys() - constants.keys():
+            kind = table.schema.field(name).type
+            sought = pa.array(wanted[name], kind.value_type if pa.types.is_dictionary(kind) else kind)
+            table = table.filter(pc.is_in(table.column(name), sought))
         count = len(table)
         columns = [repeated(name, constants[name], count) if name in constants else table[name] for name in names]
         return pa.Table.from_arrays(columns, schema=empty.schema)
@@ -226,14 +217,6 @@ def _values_of(where: Mapping[str, object], place: StoreLocation) -> dict[str, l
     if SUITE in wanted:
         wanted[SUITE] = [place.moved.get(str(name), name) for name in wanted[SUITE]]
     return wanted
-
-
-def _filtered(table: pa.Table, wanted: Mapping[str, Sequence[object]]) -> pa.Table:
-    for name, values in wanted.items():
-        kind = table.schema.field(name).type
-        sought = pa.array(values, kind.value_type if pa.types.is_dictionary(kind) else kind)
-        table = table.filter(pc.is_in(table.column(name), sought))
-    return table
 
 
 def _check_columns(dataset: str, names: Iterable[str], *more: str) -> None:
@@ -300,15 +283,13 @@ def read_series(
     return Reading(from_table(table.unify_dictionaries().combine_chunks(), Record), problems)
 
 
-def read_distinct(
-    store: Store, columns: Sequence[str], files: Iterable[RunFile]
-) -> Reading[dict[RunFile, list[dict[str, Any]]]]:
+def read_distinct(store: Store, columns: Sequence[str], files: Iterable[RunFile]) -> Reading[dict[RunFile, list[Row]]]:
     """Return for each file the combinations of values that some columns have in it."""
     place, listed, key = StoreLocation.of(store), Files(files=tuple(files)), ("distinct", *columns)
     return read_each(place, "records", listed, lambda file: _distinct(file, columns), threads=_NARROW_THREADS, key=key)
 
 
-def _distinct(file: OpenedFile, names: Sequence[str]) -> list[dict[str, Any]]:
+def _distinct(file: OpenedFile, names: Sequence[str]) -> list[Row]:
     if not file.num_rows:
         return []
     constants = file.constants(names)
@@ -414,23 +395,24 @@ class RunIndex:
         where = None if cases is None else {"case": sorted(cases)}
         return read_records(self.place, files=self._files_of(heads), where=where)
 
-    def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Row]]:
         heads = list(heads)
-        rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        rows: dict[str, list[Row]] = defaultdict(list)
         for name, row in self._distinct(columns, self._files_of(heads).files):
             rows[name].append(row)
         return {head.run_id: [row for name in sorted(head.names) for row in rows[name]] for head in heads}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
+        # A frame would have an object for each row's text.
         run_ids = {name for head in heads for name in head.names}
-        rows, problems = read_columns(self.place, columns, run_ids=run_ids)
+        table, problems = _read(self.place, "records", columns=columns, run_ids=run_ids)
         self._tell(problems)
-        return rows
+        return {name: python_values(table.column(name)) for name in table.column_names}
 
     def _files_of(self, heads: Iterable[IndexedRun]) -> Files:
         return self._files.of_runs({name for head in heads for name in head.names})
 
-    def _distinct(self, columns: Sequence[str], files: Iterable[RunFile]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _distinct(self, columns: Sequence[str], files: Iterable[RunFile]) -> Iterator[tuple[str, Row]]:
         """Yield the distinct rows of some columns in record files, each with the id of its run."""
         reading = read_distinct(self.place, list(dict.fromkeys([*columns, "run_id"])), files)
         self._tell(reading.problems)
@@ -447,7 +429,7 @@ class RunIndex:
                 if file.path not in files:
                     files[file.path] = file
                     pending += file.run_ids
-        by_run: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+        by_run: dict[str, list[tuple[str, Row]]] = defaultdict(list)
         for name, row in self._distinct(_COLUMNS, files.values()):
             by_run[row["run_id"]].append((name, row))
         for run_id, of_run in by_run.items():

@@ -11,7 +11,6 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +98,11 @@ class KeptCeilings:
         known = {name: float(rate) for name, rate in values.items() if isinstance(rate, int | float) and rate > 0}
         if not known:
             return None
-        observed = {**environment.rest.get("observed", {}), "ceilings": known}
-        return replace(environment, rest={**environment.rest, "observed": observed})
+        return environment.observing(ceilings=known)
 
     def keep(self, environment: Environment, load: HostLoad) -> None:
         """Keep what was measured while nobody else used the device or its host."""
-        observed = environment.rest.get("observed", {})
+        observed = environment.observed
         undisturbed = not observed.get("foreign_processes") and not load.disturbs(environment.device.kind)
         if undisturbed and (ceilings := observed.get("ceilings")):
             self._values.keep({_key(environment): ceilings})

@@ -29,8 +29,9 @@ from pairbench.store.files import Reading, sweep_temporary, write_whole
 from pairbench.store.location import Publish, RunFile, Store, StoreLocation, is_run_id, run_files
 from pairbench.store.opened import BROKEN, OpenedFile, problem_of, read_content, sealed
 from pairbench.store.reading import SINCE
-from pairbench.store.schema import texts_of, to_table
+from pairbench.store.schema import ROW_TYPES, texts_of, to_table
 
+Rows = Sequence[Record] | Sequence[Samples]
 _DATASETS = ("samples", "records")
 """Datasets in the order in which they are closed, so that no record is ever seen without its samples."""
 
@@ -81,19 +82,17 @@ class RunWriter:
             self._parts_of_cases[case] = self._number = number
 
     def append_records(self, records: Sequence[Record]) -> None:
-        if records:
-            self._publish("records", self._number + 1, to_table(records, Record))
+        self._publish("records", self._number + 1, records)
 
     def write_case(self, case: Hashable, records: Sequence[Record]) -> None:
         """Write all known records of one case, in place of its earlier ones."""
         # Each case has a part of its own, so that another round costs no more than its own rows. The swap is atomic, so a
         # row is never there twice and never missing.
         if records:
-            self._publish("records", self._parts_of_cases.setdefault(case, self._number + 1), to_table(records, Record))
+            self._publish("records", self._parts_of_cases.setdefault(case, self._number + 1), records)
 
     def append_samples(self, samples: Sequence[Samples]) -> None:
-        if samples:
-            self._publish("samples", self._number + 1, to_table(samples, Samples))
+        self._publish("samples", self._number + 1, samples)
 
     def close(self) -> None:
         # Where that fails the parts stay, and are as good; closing twice is fine.
@@ -115,12 +114,14 @@ class RunWriter:
     def _files(self, dataset: str) -> list[RunFile]:
         return _files(self._location, f"{dataset}/{self._partition}", self._run_id)
 
-    def _publish(self, dataset: str, number: int, table: pa.Table) -> None:
+    def _publish(self, dataset: str, number: int, rows: Rows) -> None:
+        if not rows:
+            return
         if self._closed:
             raise ValueError(f"run {self._run_id} is closed, expected no more {dataset}")
         self._number = max(self._number, number)
         path = f"{self._location.root}/{dataset}/{self._partition}/{self._run_id}.part-{number:06d}.parquet"
-        self._publish_file(path, content_of(dataset, table))
+        self._publish_file(path, content_of(dataset, to_table(rows, ROW_TYPES[dataset])))
 
 
 def write_runs(store: Store, records: Sequence[Record], samples: Sequence[Samples]) -> None:

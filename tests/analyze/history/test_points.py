@@ -109,12 +109,12 @@ def on_a_gpu(number: int, **columns: object) -> list[Record]:
 
 def test_on_a_gpu_it_is_the_history_of_the_device() -> None:
     found = history(on_a_gpu(3), "fused")
-    assert found.latency is DEVICE
+    assert found.points.latency is DEVICE
     assert [(point.p50 or (0,))[0] for point in found.points] == [50_000.0] * 3
     assert [(point.p95_ns, point.control_ns, point.speedup) for point in found.points] == [
         (51_000.0, 50_000.0, 1.0)
     ] * 3
-    assert history(on_a_gpu(3, device_kind="cpu"), "fused").latency is CALL
+    assert history(on_a_gpu(3, device_kind="cpu"), "fused").points.latency is CALL
 
 
 def test_runs_by_another_clock_of_the_device_or_without_one_are_left_out() -> None:

@@ -124,6 +124,9 @@ def _what(old: tuple[int, float], new: tuple[int, float]) -> str | None:
     return "slower" if moved > 0 else "faster"
 
 
+_NONE = (None, None)
+
+
 def build_changes(reference: Record, current: Record) -> str:
     """Return phrases on the first kernel, and on configurations of the autotuner, that differ; "" where none does, or none is known."""
     phrases = []
@@ -157,21 +160,19 @@ class Circumstances(Value):
         cls,
         before: Record,
         now: Record,
-        controls: Sequence[Record | None] = (None, None),
+        controls: Sequence[Record | None] = _NONE,
         *,
-        gpus: Sequence[str | None] = (None, None),
-        interleaved: bool = False,
+        gpus: Sequence[str | None] = _NONE,
     ) -> "Circumstances":
         """Return the facts about two runs of a series, with its controls and GPUs in them as far as these are known."""
-        changed = source_changed(before, now)
+        own, control = source_changed(before, now), source_changed(*controls)
         return cls(
             era=era_changes(before, now),
-            implementation_changed=changed,
-            built="" if changed else build_changes(before, now),
-            control_changed=source_changed(*controls),
+            implementation_changed=own,
+            control_changed=control,
+            built="" if own else build_changes(before, now),
             elsewhere=elsewhere(before, now),
             another_gpu=another_gpu(*gpus),
-            interleaved=interleaved,
         )
 
     @property

@@ -99,9 +99,8 @@ def _smooth(x: Floats, y: Floats) -> Pair:
     together = mean(x * y) - mean_x * mean_y
     straight = spread > 1e-6
     slope = np.where(straight, together / np.maximum(spread, 1e-6), 0.0)
-    fitted: Floats = mean_y + slope * (x - mean_x)
-    share: Floats = (1 + np.where(straight, (x - mean_x) ** 2 / np.maximum(spread, 1e-6), 0.0)) / width
-    return fitted, share
+    share = (1 + np.where(straight, (x - mean_x) ** 2 / np.maximum(spread, 1e-6), 0.0)) / width
+    return mean_y + slope * (x - mean_x), share
 
 
 _NORMAL = 1.959963984540054
@@ -212,13 +211,8 @@ def _effects(change: Floats, total: Floats, freedom: Floats, known: Bools) -> Ef
     error = np.where(known, np.sqrt(total), np.nan)
     t_freedom = np.maximum(freedom, 1)
     reach = special.stdtrit(t_freedom, 0.975) * error
-    return Effects(
-        change=change,
-        error=error,
-        p_value=2 * special.stdtr(t_freedom, -np.abs(change) / error),
-        low=change - reach,
-        high=change + reach,
-    )
+    p_value = 2 * special.stdtr(t_freedom, -np.abs(change) / error)
+    return Effects(change=change, error=error, p_value=p_value, low=change - reach, high=change + reach)
 
 
 def minimum_effects(floor: Floats, policy: Policy) -> Floats:
@@ -271,9 +265,6 @@ def _side(runs: Runs, size: int, current: bool) -> _Side:
     number = np.bincount(series, minlength=size).astype(np.float64)
     whole = np.maximum(number, 1)
     average = np.bincount(series, mean, minlength=size) / whole
-    return _Side(
-        runs=number,
-        mean=average,
-        square=np.bincount(series, (mean - average[series]) ** 2, minlength=size).astype(np.float64),
-        inverse_rounds=np.bincount(series, 1 / runs.count[here], minlength=size) / whole**2,
-    )
+    square = np.bincount(series, (mean - average[series]) ** 2, minlength=size).astype(np.float64)
+    inverse_rounds = np.bincount(series, 1 / runs.count[here], minlength=size) / whole**2
+    return _Side(runs=number, mean=average, square=square, inverse_rounds=inverse_rounds)

@@ -215,7 +215,7 @@ def judge_exact(reference: Record, current: Record) -> Iterator[Judgement]:
         outcome = GateOutcome.UNDECIDED
         yield Judgement(metric="launch_status", outcome=outcome, reference=before, current=now, reason=why)
     yield from _counts(reference, current, COUNTS)
-    yield from _memory(reference, current)
+    yield from _counts(reference, current, {"peak_bytes": "peak memory"})
 
 
 def number(record: Record, metric: str) -> float | None:
@@ -224,38 +224,30 @@ def number(record: Record, metric: str) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
+def _slack(metric: str, value: float) -> float:
+    """Return by how much a metric may differ from a value without being another."""
+    return max(DEFAULT.memory_part * value, DEFAULT.memory_bytes) if metric == "peak_bytes" else 0
+
+
 def _counts(reference: Record, current: Record, metrics: Mapping[str, str]) -> Iterator[Judgement]:
     for metric, words in metrics.items():
         before, now = number(reference, metric), number(current, metric)
         if before is None:
             continue
+        is_memory = metric == "peak_bytes"
         if now is None:
-            outcome, reason = GateOutcome.UNDECIDED, f"{words} a call were {before:.0f} and are not known now"
-        elif now == before:
-            outcome, reason = GateOutcome.UNCHANGED, f"{now} {words} a call, as before"
+            outcome = GateOutcome.UNDECIDED
+            reason = f"{words} {'is' if is_memory else f'a call were {before:.0f} and are'} not known now"
+        elif abs(now - before) <= _slack(metric, before):
+            outcome = GateOutcome.UNCHANGED
+            reason = f"{words} as before" if is_memory else f"{now} {words} a call, as before"
         else:
-            outcome = GateOutcome.REGRESSION if now > before else GateOutcome.IMPROVEMENT
-            moved = f"{abs(now - before):.0f} {'more' if now > before else 'fewer'}"
-            reason = f"{moved} {words} a call, {before:.0f} -> {now:.0f}"
+            more = now > before
+            outcome = GateOutcome.REGRESSION if more else GateOutcome.IMPROVEMENT
+            reason = f"{abs(now - before):.0f} {'more' if more else 'fewer'} {words} a call, {before:.0f} -> {now:.0f}"
+            if is_memory:
+                reason = f"{'more' if more else 'less'} {words}, {before / 2**20:.4g} -> {now / 2**20:.4g} MiB"
         yield Judgement(metric=metric, outcome=outcome, reference=before, current=now, reason=reason)
-
-
-def _memory(reference: Record, current: Record) -> Iterator[Judgement]:
-    before, now = number(reference, "peak_bytes"), number(current, "peak_bytes")
-    if before is None:
-        return
-    if now is None:
-        outcome, reason = GateOutcome.UNDECIDED, "peak memory is not known now"
-    else:
-        allowed = max(DEFAULT.memory_part * before, DEFAULT.memory_bytes)
-        change = f"{before / 2**20:.4g} -> {now / 2**20:.4g} MiB"
-        if now - before > allowed:
-            outcome, reason = GateOutcome.REGRESSION, f"more peak memory, {change}"
-        elif before - now > allowed:
-            outcome, reason = GateOutcome.IMPROVEMENT, f"less peak memory, {change}"
-        else:
-            outcome, reason = GateOutcome.UNCHANGED, "peak memory as before"
-    yield Judgement(metric="peak_bytes", outcome=outcome, reference=before, current=now, reason=reason)
 
 
 _RATIO_LIMIT = 2.0  # the oracle rule allows an error of at most this multiple of the baseline's
@@ -345,8 +337,7 @@ class AcceptedLevel(Value):
             return value >= limit
         if metric in accepted.latencies:
             return value <= limit * (1 + self.minimum_effect)
-        slack = max(DEFAULT.memory_part * limit, DEFAULT.memory_bytes) if metric == "peak_bytes" else 0
-        return value <= limit + slack
+        return value <= limit + _slack(metric, limit)
 
 
 def accepted(judgement: Judgement, acceptance: Acceptance, definition_hash: str | None) -> Judgement | None:
@@ -373,12 +364,8 @@ def acceptance_of(series: Series, records: Sequence[Record], *, run_id: str, at:
     names = {"p50_ns": CALL.p50, "p95_ns": CALL.p95, **{name: name for name in (DEVICE.p50, DEVICE.p95, HOST.p50)}}
     known = ((name, latency_of_runs(sound, metric)) for name, metric in names.items())
     latencies: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in known}
+    exact = {name: value for name in (*METRICS, "margin") if (value := number(last, name)) is not None}
+    definition = last.definition_hash
     return Acceptance(
-        series=series,
-        definition_hash=last.definition_hash,
-        **latencies,
-        exact={name: value for name in (*METRICS, "margin") if (value := number(last, name)) is not None},
-        run_id=run_id,
-        at=at,
-        reason=reason,
+        series=series, definition_hash=definition, **latencies, exact=exact, run_id=run_id, at=at, reason=reason
     )

@@ -58,14 +58,9 @@ def past_of(record: Record, baseline: Record | None = None) -> Past | None:
     timers = (record.timer, latency.name, record.device_timer if latency is DEVICE else None)
     divisible = latency is DEVICE and baseline is not None and usable(baseline) and not damage(baseline)
     relative = relative_rounds(record, baseline, HOST.p50) if divisible else None
-    return Past(
-        p50,
-        p95,
-        record.host_p50_ns if latency is DEVICE else None,
-        latency.name,
-        (*hashes, *timers),
-        host_relative=math.exp(relative.mean) if relative else None,
-    )
+    host = record.host_p50_ns if latency is DEVICE else None
+    host_relative = math.exp(relative.mean) if relative else None
+    return Past(p50, p95, host, latency.name, (*hashes, *timers), host_relative)
 
 
 def floors_of(history: Mapping[Series, Sequence[Past]], *, source: str = "history") -> dict[Series, Floor]:

@@ -52,6 +52,7 @@ def judged_hosts(floors: Mapping[Series, Floor]) -> frozenset[Series]:
 _JUDGED = (DEVICE.p50, DEVICE.p95, CALL.p50, CALL.p95, HOST.p50)
 _LARGEST = 100.0  # the largest logarithm of a change that is turned into a ratio
 
+undecided = functools.partial(Judgement, outcome=GateOutcome.UNDECIDED, verdict=Verdict.UNDECIDED)
 _OUTCOMES = {
     Verdict.SLOWER: GateOutcome.REGRESSION,
     Verdict.FASTER: GateOutcome.IMPROVEMENT,
@@ -69,12 +70,8 @@ def judge_latencies(
     null = np.array([measured.is_baseline for measured in all_measured], dtype=np.bool_)
     floor_of = _floors_of(all_measured, floors)
     known = [floors.get(measured.series) for measured in all_measured]
-    estimated = functools.partial(
-        estimate,
-        groups=spread_groups(all_measured),
-        floor_runs=np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64),
-        policy=policy,
-    )
+    floor_runs = np.array([floor.runs if floor else 0 for floor in known], dtype=np.float64)
+    estimated = functools.partial(estimate, groups=spread_groups(all_measured), floor_runs=floor_runs, policy=policy)
     effects = {}
     for metric, limits in floor_of.items():
         # A series is in the columns of the latency by which it is judged; the host's is judged where it is known to repeat.
@@ -142,14 +139,8 @@ def _with_shown(measured: MeasuredSides, judged: Mapping[str, Judgement]) -> dic
     for metric, why in ((HOST.p50, host), (CALL.p50, "the device's latency is the result")):
         before, now = (latency_of_runs(side, metric) for side in (measured.reference, measured.current))
         if metric not in judged and before > 0 and now > 0:
-            shown[metric] = Judgement(
-                metric=metric,
-                outcome=GateOutcome.UNDECIDED,
-                verdict=Verdict.UNDECIDED,
-                reference=before,
-                current=now,
-                reason=f"{WORDS[metric]} {micros(before)} -> {micros(now)}, not judged: {why}",
-            )
+            reason = f"{WORDS[metric]} {micros(before)} -> {micros(now)}, not judged: {why}"
+            shown[metric] = undecided(metric=metric, reference=before, current=now, reason=reason)
     return shown
 
 
@@ -179,13 +170,10 @@ def judgements(
         is_relative = host_relative if metric == HOST.p50 else np.zeros_like(decided.same)
         if is_relative.any():
             # Such a change counts only where the latency that is shown moved as far.
-            moves = [
-                math.log(latency_of_runs(measured.current, metric) / latency_of_runs(measured.reference, metric))
-                if chosen
-                else 0
-                for measured, chosen in zip(all_measured, is_relative.tolist(), strict=True)
-            ]
-            least, own = policy.least_estimate * decided.minimum, np.array(moves)
+            least, own = policy.least_estimate * decided.minimum, np.zeros(len(all_measured))
+            for place in np.flatnonzero(is_relative).tolist():
+                sides = all_measured[place].current, all_measured[place].reference
+                own[place] = math.log(latency_of_runs(sides[0], metric) / latency_of_runs(sides[1], metric))
             slower, faster = (~is_relative | (sign * own >= least) for sign in (1, -1))
             decided = replace(decided, slower=decided.slower & slower, faster=decided.faster & faster)
         beyond = (effect.low > decided.minimum) | (effect.high < -decided.minimum)
@@ -268,18 +256,15 @@ def _ratios(all_measured: Sequence[MeasuredSides], metric: str) -> tuple[list[Fl
 
 def unjudged(judgements: Mapping[str, Judgement]) -> dict[str, Judgement]:
     """Return the judgements of a series as undecided, for its machine is not known to be quiet."""
-    undecided = {}
+    doubted = {}
     for metric, judgement in judgements.items():
         ratio = judgement.change.estimate if judgement.change else judgement.shown_ratio
         assert ratio is not None
-        undecided[metric] = replace(
-            judgement,
-            outcome=GateOutcome.UNDECIDED,
-            verdict=Verdict.UNDECIDED,
-            minimum_effect=None,
-            reason=f"{WORDS[metric]} {percent(ratio)}, not judged: `pairbench calibrate` has not found this CPU quiet",
+        reason = f"{WORDS[metric]} {percent(ratio)}, not judged: `pairbench calibrate` has not found this CPU quiet"
+        doubted[metric] = replace(
+            judgement, outcome=GateOutcome.UNDECIDED, verdict=Verdict.UNDECIDED, minimum_effect=None, reason=reason
         )
-    return undecided
+    return doubted
 
 
 def suspicious(judgement: Judgement) -> bool:

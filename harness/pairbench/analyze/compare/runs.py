@@ -8,11 +8,12 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from pairbench.analyze.compare import exact
 from pairbench.analyze.compare.attribute import Circumstances, kernel_changes, outcome_of_move, percent
 from pairbench.analyze.compare.exact import METRICS, Matched, representative
-from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, suspicious, unjudged
+from pairbench.analyze.compare.latency import judge_interleaved, judge_latencies, suspicious, undecided, unjudged
 from pairbench.analyze.compare.rounds import MeasuredSides, damage, is_median, mean_log, mean_relative, pair_of, usable
 from pairbench.model.comparison import (
     DEFAULT,
@@ -30,26 +31,23 @@ from pairbench.model.plain import Value
 from pairbench.model.record import CALL, HOST, Record, Series, p50_of, result_of, speedup_of
 from pairbench.stats import Interval
 
+Rows = Sequence[Record]
+
 
 def suspects(changes: Iterable[Change]) -> tuple[Series, ...]:
     """Return the series to measure again, together with their controls, before anything fails."""
-    return tuple(
-        change.series
-        for change in changes
-        if change.outcome in (GateOutcome.REGRESSION, GateOutcome.FAILED)
-        and change.series.case
-        and change.confirmed is None
-    )
+    worse = (change for change in changes if change.outcome in (GateOutcome.REGRESSION, GateOutcome.FAILED))
+    return tuple(change.series for change in worse if change.series.case and change.confirmed is None)
 
 
-def again(current: Sequence[Record]) -> list[Record]:
+def again(current: Rows) -> list[Record]:
     """Return the records that measured suspects of the other current runs again."""
     runs = {record.run_id for record in current}
     return [record for record in current if record.confirms in runs]
 
 
 def confirm(
-    judgement: Judgement, reference: Sequence[Record], current: Sequence[Record], *, controls: Sequence[Record] = ()
+    judgement: Judgement, reference: Rows, current: Rows, *, controls: Rows = ()
 ) -> tuple[Judgement, bool | None]:
     """Return a judgement after the second measurement, if there is one, and whether that showed a worsening again."""
     # Only a regression can become another outcome by it. A change relative to the baseline is judged by the records of its `controls`.
@@ -74,16 +72,10 @@ def confirm(
     return replace(judgement, outcome=outcome, reason=f"{judgement.reason}; {unseen}"), False
 
 
-def _seen_again(
-    judgement: Judgement,
-    reference: Sequence[Record],
-    current: Sequence[Record],
-    second: Sequence[Record],
-    controls: Sequence[Record],
-) -> str | None:
+def _seen_again(judgement: Judgement, reference: Rows, current: Rows, second: Rows, controls: Rows) -> str | None:
     """Return in words that a slow-down was not seen again; "" where it was, None where there was none."""
 
-    def level(records: Sequence[Record]) -> float:
+    def level(records: Rows) -> float:
         metric = judgement.metric
         return mean_relative(metric, records, controls) if judgement.relative_to_baseline else mean_log(metric, records)
 
@@ -111,7 +103,7 @@ SEVERITY = tuple(map(GateOutcome, _WORST_FIRST))
 _MOVED = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.MISSING, GateOutcome.IMPROVEMENT)
 
 
-class _Evidence(Value):
+class _Evidence(NamedTuple):
     matched: Matched
     measured: MeasuredSides | None
     latencies: Mapping[str, Judgement]
@@ -137,29 +129,20 @@ class _Finding(Value):
 def _change(evidence: _Evidence) -> Change:
     matched = evidence.matched
     record = representative(matched.current or matched.reference)
-    described = functools.partial(
-        Change,
-        series=matched.series,
-        role=record.role or "",
-        tier=record.tier,
-        left_out_runs=matched.left_out_runs,
-        reference_runs=tuple(dict.fromkeys(item.run_id for item in matched.reference)),
-        current_runs=tuple(dict.fromkeys(item.run_id for item in matched.current)),
-    )
+    sides = (matched.reference, matched.current)
+    old, new = (tuple(dict.fromkeys(item.run_id for item in side)) for side in sides)
+    described = functools.partial(Change, series=matched.series, role=record.role or "", tier=record.tier)
+    described = functools.partial(described, reference_runs=old, current_runs=new, left_out_runs=matched.left_out_runs)
     if matched.outcome is not None:
         across = _across(matched) if matched.outcome is GateOutcome.INCOMPARABLE else None
         return described(outcome=matched.outcome, reason=matched.reason, attribution=matched.attribution, across=across)
-    before, now = representative(matched.reference), representative(matched.current)
+    before, now = map(representative, sides)
+    controls = (evidence.control.reference[-1], evidence.control.current[-1]) if evidence.control else (None, None)
     # Of several GPUs a side, only where none is on both sides.
-    gpus = [{record.device_uuid for record in side if usable(record)} for side in (matched.reference, matched.current)]
+    gpus = [{record.device_uuid for record in side if usable(record)} for side in sides]
     apart = all(gpus) and None not in gpus[0] | gpus[1] and not gpus[0] & gpus[1]
-    known = Circumstances.between(
-        before,
-        now,
-        (evidence.control.reference[-1], evidence.control.current[-1]) if evidence.control else (None, None),
-        gpus=[" ".join(sorted(map(str, side))) for side in gpus] if apart else (None, None),
-        interleaved=evidence.interleaved,
-    )
+    devices = [" ".join(sorted(map(str, side))) for side in gpus] if apart else (None, None)
+    known = replace(Circumstances.between(before, now, controls, gpus=devices), interleaved=evidence.interleaved)
     findings = [_finished(finding, evidence) for finding in _findings(evidence, known)]
     # Worst first; of equal ones the median, then the tail.
     findings.sort(
@@ -250,13 +233,8 @@ def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     if not any(finding.median for finding in findings):
         both = (*matched.current, *matched.reference)
         wrong = [text for record in both if usable(record) and (text := damage(record))]
-        unknown = Judgement(
-            metric=CALL.p50,
-            outcome=GateOutcome.UNDECIDED,
-            verdict=Verdict.UNDECIDED,
-            reason=f"the latency cannot be judged: {'; '.join(wrong) or 'one side holds none'}",
-        )
-        findings.append(_Finding(judgement=unknown, median=True))
+        reason = f"the latency cannot be judged: {'; '.join(wrong) or 'one side holds none'}"
+        findings.append(_Finding(judgement=undecided(metric=CALL.p50, reason=reason), median=True))
     return findings
 
 
@@ -292,13 +270,8 @@ def _left_out(evidence: _Evidence) -> list[str]:
     if evidence.measured is None:
         return []
     sides = [(getattr(evidence.matched, side), getattr(evidence.measured, side)) for side in ("reference", "current")]
-    return [
-        f"left out: {text}"
-        for records, kept in sides
-        if len(kept) < len(records)
-        for record in records
-        if usable(record) and (text := damage(record))
-    ]
+    fewer = (record for records, kept in sides if len(kept) < len(records) for record in records)
+    return [f"left out: {text}" for record in fewer if usable(record) and (text := damage(record))]
 
 
 def compare(
@@ -332,15 +305,8 @@ def compare(
     for item in matched:
         sides, of_series = latencies.get(item.series, (None, {}))
         control, control_changes = _control(sides, [latencies[other] for other in beside[pair_of(item.series)]])
-        evidence = _Evidence(
-            matched=item,
-            measured=sides,
-            latencies=of_series,
-            control=control,
-            control_changes=control_changes,
-            acceptance=(accepted or {}).get(item.series),
-            interleaved=interleaved,
-        )
+        acceptance = (accepted or {}).get(item.series)
+        evidence = _Evidence(item, sides, of_series, control, control_changes, acceptance, interleaved)
         changes.append(_change(evidence))
     return tuple(changes)
 

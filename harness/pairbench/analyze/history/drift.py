@@ -39,8 +39,7 @@ class Slope(Value):
     cuts: Cuts
 
     def line(self, size: int) -> Floats:
-        line: Floats = np.minimum(np.maximum(np.arange(size) - self.start + 1.0, 0), self.stop - self.start)
-        return self.rate * line
+        return np.asarray(self.rate * np.clip(np.arange(size) - self.start + 1.0, 0, self.stop - self.start))
 
 
 def likelihood_of(noise: Floats, least: float) -> float:

@@ -70,9 +70,7 @@ def breaks_of(points: Points) -> tuple[int, ...]:
     return tuple(places[1:][(np.diff(environments) != 0) | another].tolist())
 
 
-def moves_of(
-    points: Points, lines: Lines, steps: Sequence[Sequence[Changepoint]], *, first: int = 0
-) -> tuple[Move, ...]:
+def moves_of(points: Points, lines: Lines, *steps: Sequence[Changepoint], first: int = 0) -> tuple[Move, ...]:
     """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
     # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, as are those of the result.
     latency, beside = lines

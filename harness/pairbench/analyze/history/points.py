@@ -15,7 +15,7 @@ from pairbench.analyze.compare.attribute import Circumstances
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import CALL, DEVICE, ENDS, Latency, LazyRecords, Record
+from pairbench.model.record import CALL, DEVICE, ENDS, Latency, LazyRecords, Record, derived
 from pairbench.stats import Floats, Interval
 
 Places = NDArray[np.intp]
@@ -24,24 +24,16 @@ _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
 
 
+@derived
 def _numbers(records: LazyRecords, name: str) -> Floats:
     """Return a column of numbers, NaN where there is none."""
-    found: Floats = records.derived(_as_numbers, name)
-    return found
-
-
-def _as_numbers(records: LazyRecords, name: str) -> Floats:
     column = records.column(name)
     return np.array(column if isinstance(column, list) else column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
+@derived
 def _codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
     """Return for each record the place of its text in a list of the column's texts, -1 for None; and that list, sorted."""
-    found: tuple[Places, list[str]] = records.derived(_as_codes, name)
-    return found
-
-
-def _as_codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
     column = records.column(name)
     if isinstance(column, list):
         known, indices = column, np.arange(len(column))
@@ -84,12 +76,12 @@ class Points(Sequence[SeriesPoint]):
         """Take the places of a series' records and of their controls, and for each point its part and the place of its GPU's UUID."""
         self.records, self.own, self.controls = records, own, controls
         self.parts, self.latency, self.gpus = parts, latency, gpus
-        self.p50 = _medians(records, own, latency)
+        self.p50 = _medians(records, latency.p50)[own]
         gap = np.isnan(self.p50)
         self.low, self.high = (np.where(gap, np.nan, self.numbers(f"{latency.p50}{end}")) for end in ENDS[1:])
         p95 = self.numbers(latency.p95)
         self.p95 = np.where(gap | ~_positive(p95), np.nan, p95)
-        self.control = np.where(controls < 0, np.nan, _medians(records, controls, latency))
+        self.control = np.where(controls < 0, np.nan, _medians(records, latency.p50)[controls])
         baseline = len(own) > 0 and records.values("implementation")[own[0]] == BASELINE
         self.speedup = self.p50 / self.control if baseline else self.control / self.p50
         self.measured = np.flatnonzero(~gap)
@@ -145,23 +137,17 @@ def _known(value: float) -> float | None:
 
 
 def _positive(values: Floats) -> Flags:
-    found: Flags = (values > 0) & (values < math.inf)
-    return found
+    return np.asarray((values > 0) & (values < math.inf))
 
 
 def _is(records: LazyRecords, places: Places | slice, name: str, text: str | None) -> Flags:
     codes, texts = _codes(records, name)
-    found: Flags = codes[places] == (texts.index(text) if text in texts else -2)
-    return found
+    return np.asarray(codes[places] == (texts.index(text) if text in texts else -2))
 
 
-def _medians(records: LazyRecords, places: Places | slice, latency: Latency) -> Floats:
-    """Return the median latency of each record in ns, NaN for a record that was not measured or has no positive one."""
-    found: Floats = records.derived(_as_medians, latency.p50)[places]
-    return found
-
-
-def _as_medians(records: LazyRecords, name: str) -> Floats:
+@derived
+def _medians(records: LazyRecords, name: str) -> Floats:
+    """Return a median latency of each record in ns, NaN for a record that was not measured or has no positive one."""
     values = _numbers(records, name)
     return np.where(_positive(values) & _is(records, slice(None), "status", Status.MEASURED), values, np.nan)
 
@@ -174,7 +160,6 @@ class History(NamedTuple):
     control: str | None
     """The implementation that serves as control: the baseline, or for the baseline the variant most often measured."""
     notes: tuple[str, ...]
-    latency: Latency
 
 
 class InOrder(NamedTuple):
@@ -203,7 +188,7 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
         for name, number in sorted(others.items())
     ]
     own = own[(timers[own] < 0) | _is(records, own, "timer", timer)]
-    on_device, measured = records.derived(_on_device)[own], np.flatnonzero(~np.isnan(records.derived(_results)[own]))
+    on_device, measured = _on_device(records)[own], np.flatnonzero(~np.isnan(_results(records)[own]))
     clocks = np.where(on_device, _codes(records, "device_timer")[0][own], -2)
     latency = DEVICE if on_device[measured[-1:]].any() else CALL
     left = measured[clocks[measured] != clocks[measured[-1:]]]
@@ -212,7 +197,7 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
         words = f"a device latency by {by}" if latency is DEVICE else "the latency of a call alone"
         notes.append(f"{_runs(number)} without {words} left out: another clock is another series")
         own = np.delete(own, left)
-    late = own[_moments(records, own, "started_at") < _moments(records, own, "commit_at")]
+    late = own[_moments(records, "started_at")[own] < _moments(records, "commit_at")[own]]
     if len(late):
         wrong = f"{records.values('run_id')[late[0]]} the first: a clock is wrong there, and runs are in the order of their clocks"
         notes.append(f"{_runs(len(late))} began before its own commit was made, {wrong}")
@@ -232,19 +217,19 @@ def history(of_case: InOrder, implementation: str, *, timer: str | None = None) 
     points = Points(records, own, places, parts=np.cumsum(parts), latency=latency, gpus=gpus)
     if (number := len(np.unique(devices[own]))) > 1:
         notes.append(f"the runs are of {number} devices of this model")
-    return History(points, timer, control if controls else None, tuple(notes), latency)
+    return History(points, timer, control if controls else None, tuple(notes))
 
 
+@derived
 def _on_device(records: LazyRecords) -> Flags:
     """Return which records have a device's latency as their result, as `result_of` says of one."""
-    found: Flags = ~_is(records, slice(None), "device_kind", "cpu") & _positive(_numbers(records, DEVICE.p50))
-    return found
+    return ~_is(records, slice(None), "device_kind", "cpu") & _positive(_numbers(records, DEVICE.p50))
 
 
+@derived
 def _results(records: LazyRecords) -> Floats:
     """Return the median of the latency that is each record's result; NaN where it was not measured."""
-    of_device, of_call = (_medians(records, slice(None), latency) for latency in (DEVICE, CALL))
-    return np.where(records.derived(_on_device), of_device, of_call)
+    return np.where(_on_device(records), _medians(records, DEVICE.p50), _medians(records, CALL.p50))
 
 
 def by_case(records: LazyRecords) -> Iterator[tuple[str, str, list[str], InOrder]]:
@@ -261,13 +246,13 @@ def by_case(records: LazyRecords) -> Iterator[tuple[str, str, list[str], InOrder
             yield case, mode, [texts[2][code] for code in used], in_order(records, places)
 
 
-def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder:
+def in_order(records: LazyRecords | Iterable[Record], places: Places | None = None) -> InOrder:
     """Return the records of a case, which are all, or those at some places, in the order of time."""
     whole = records if isinstance(records, LazyRecords) else LazyRecords.of(records)
     here = np.arange(len(whole)) if places is None else places
     runs, devices, names = (_codes(whole, name)[0] for name in ("run_id", "device_uuid", "implementation"))
     # Of a run that was stored twice, the first record with a value; without any, the last.
-    missing, at = np.isnan(whole.derived(_results)[here]), np.arange(len(here))
+    missing, at = np.isnan(_results(whole)[here]), np.arange(len(here))
     keys = np.stack([runs[here], devices[here], names[here]])
     best = np.lexsort((np.where(missing, -at, at), missing, *keys))
     later = ~np.any(np.diff(keys[:, best], axis=1, prepend=-2), axis=0)
@@ -280,7 +265,7 @@ def in_order(records: Iterable[Record], places: Places | None = None) -> InOrder
 def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     """Return records in order of time, except runs that fill in a history, which go before the first run of a later commit."""
     # Such a run began more than a day after its commit was made, and after a run of a later commit. All others stay in the order of their clocks.
-    committed, started = (_moments(records, ordered, name) for name in ("commit_at", "started_at"))
+    committed, started = (_moments(records, name)[ordered] for name in ("commit_at", "started_at"))
     # A run that fills in never is of the latest commit so far.
     earlier = (committed < np.maximum.accumulate(committed)) & (committed > -math.inf)
     late = earlier & (started - committed > _FILLED_IN_S)
@@ -293,22 +278,19 @@ def _filled_in(records: LazyRecords, ordered: Places) -> Places:
     return np.insert(ordered[~late], before, ordered[late][filled])
 
 
-def _moments(records: LazyRecords, places: Places, name: str) -> Floats:
+@derived
+def _moments(records: LazyRecords, name: str) -> Floats:
     """Return a column of moments in seconds since 1970; -infinity where a commit's is not known, NaN where a run's is not."""
-    found: Floats = records.derived(_as_moments, name)[places]
-    return np.where(np.isnan(found), -math.inf, found) if name == "commit_at" else found
-
-
-def _as_moments(records: LazyRecords, name: str) -> Floats:
     codes, texts = _codes(records, name)
-    return np.array([*map(moment_of, texts), None], dtype=np.float64)[codes]
+    moments = np.array([*map(moment_of, texts), None], dtype=np.float64)[codes]
+    return np.where(np.isnan(moments), -math.inf, moments) if name == "commit_at" else moments
 
 
 def _began(records: LazyRecords, places: Places) -> Floats:
     """Return when each run began; run ids begin with the same moment, for records that do not say it."""
     codes, texts = _codes(records, "run_id")
     named = [math.inf if (moment := moment_of(text.partition("-")[0] + "+00:00")) is None else moment for text in texts]
-    started = _moments(records, places, "started_at")
+    started = _moments(records, "started_at")[places]
     return np.where(np.isnan(started), np.array([*named, math.inf])[codes[places]], started)
 
 
@@ -327,7 +309,7 @@ def _control(of_case: InOrder, implementation: str) -> str | None:
         return BASELINE
     records, ordered, _ = of_case
     codes, names = _codes(records, "implementation")
-    measured = codes[ordered[~np.isnan(records.derived(_results)[ordered])]]
+    measured = codes[ordered[~np.isnan(_results(records)[ordered])]]
     variants = Counter(names[code] for code in measured.tolist() if code >= 0 and names[code] != BASELINE)
     return min(variants, key=lambda name: (-variants[name], name), default=None)
 

@@ -4,6 +4,7 @@ A changepoint needs some runs before it can be told from noise; `judge_newest` j
 apart from the detector because it answers for the end of the series only, and may be undecided.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -134,13 +135,10 @@ def _tail(values: Floats, cleaned: Floats, cuts: Sequence[int], runs: int, floor
     shift = float(values[-runs:].mean()) - means[-1]
     side = math.copysign(1, shift)
     least = float((side * (values[-runs:] - means[-1])).min())
-    return _Tail(
-        runs=runs,
-        shift=shift,
-        halfwidth=float(special.stdtrit(freedom, 0.975)) * spread,
-        gaussian=min(1.0, 2 * float(special.stdtr(freedom, -least / spread))),
-        seen=float(np.mean((side * wild).min(axis=0) >= min(least, _FAR * spread))),
-    )
+    halfwidth = float(special.stdtrit(freedom, 0.975)) * spread
+    gaussian = min(1.0, 2 * float(special.stdtr(freedom, -least / spread)))
+    seen = float(np.mean((side * wild).min(axis=0) >= min(least, _FAR * spread)))
+    return _Tail(runs=runs, shift=shift, halfwidth=halfwidth, gaussian=gaussian, seen=seen)
 
 
 def _windows(pieces: Sequence[Floats], runs: int) -> Floats:
@@ -168,36 +166,28 @@ def latest(
     points: Points, first: int, moves: Sequence[Move], line: Floats, own: Sequence[Changepoint], *, floor: float | None
 ) -> Latest:
     # `first` is where the newest definition begins; `line`, the log latency without drifts, and the indices of `own`, its changepoints, count from there.
-    index = len(points) - 1
-    if math.isnan(points.p50[index]):
-        record = points[index].record
+    newest = functools.partial(Latest, index=len(points) - 1)
+    if math.isnan(points.p50[-1]):
+        record = points[-1].record
         failed = list(itertools.takewhile(lambda point: bad(point.record), reversed(points)))
         since = f"; {failing_since(failed[-1].record)}" if len(failed) > 1 else ""
-        return Latest(
-            index=index,
-            outcome=GateOutcome.FAILED if failed else GateOutcome.UNDECIDED,
-            reason=f"{record.status}: {record.reason or 'no value was stored'}{since}",
-        )
+        outcome = GateOutcome.FAILED if failed else GateOutcome.UNDECIDED
+        return newest(outcome=outcome, reason=f"{record.status}: {record.reason or 'no value was stored'}{since}")
     news = max(first, len(points) - _NEWS)
-    recent = next((move for move in reversed(moves) if move.index >= news or move.last == index), None)
+    recent = next((move for move in reversed(moves) if move.index >= news or move.last == len(points) - 1), None)
     if recent is not None and abs(math.log(recent.own)) >= math.log1p(DEFAULT.minimum_effect):
         since = "" if recent.last is not None else f"on a new level since run {points[recent.index].record.run_id}: "
-        return Latest(
-            index=index,
-            outcome=outcome_of_move(recent.own, recent.attribution),
-            verdict=_towards(math.log(recent.own)),
-            change=recent.own,
-            attribution=recent.attribution,
-            reason=f"{since}{recent.reason}",
-        )
+        verdict, cause = _towards(math.log(recent.own)), recent.attribution
+        newest = functools.partial(newest, verdict=verdict, change=recent.own, attribution=cause)
+        return newest(outcome=outcome_of_move(recent.own, cause), reason=f"{since}{recent.reason}")
     here = points[first:]
     judged = judge_newest(line, own, floor=floor, minimum_effect=DEFAULT.minimum_effect)
     if first and len(here) == 1:
-        return Latest(index=index, outcome=GateOutcome.NEW, reason="the first run of a new definition")
+        return newest(outcome=GateOutcome.NEW, reason="the first run of a new definition")
+    newest = functools.partial(newest, verdict=judged.verdict, change=judged.effect)
     outcome = GateOutcome.UNCHANGED if judged.verdict is Verdict.SAME else GateOutcome.UNDECIDED
-    newest = Latest(index=index, outcome=outcome, verdict=judged.verdict, change=judged.effect, reason=judged.reason)
     if judged.verdict not in (Verdict.SLOWER, Verdict.FASTER) or judged.effect is None:
-        return newest
+        return newest(outcome=outcome, reason=judged.reason)
     measured = here.measured.tolist()
     after, before = measured[-judged.runs], measured[-judged.runs - 1]
     control = shift(lines_of(here)[1], after, (own[-1].index if own else 0, len(here)))
@@ -210,7 +200,7 @@ def latest(
         outcome = outcome_of_move(judged.effect, attribution)
         hint = "" if judged.runs == 1 else f"{judged.runs} runs in a row"
     reason = "; ".join(filter(None, [judged.reason, hint, why]))
-    return replace(newest, outcome=outcome, attribution=attribution, reason=reason)
+    return newest(outcome=outcome, attribution=attribution, reason=reason)
 
 
 def unless_accepted(judged: Latest, points: Points, accepted: AcceptedLevel | None) -> Latest:
@@ -293,7 +283,7 @@ def make_trends(asked: Sequence[Asked]) -> list[Trend]:
 def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], looks: Iterator[Found]) -> Trend:
     series, past, floor, accepted = asked
     points = past.points
-    limit = floor.p50 if floor is not None and floor.latency == past.latency.name else None
+    limit = floor.p50 if floor is not None and floor.latency == points.latency.name else None
     moves: list[Move] = []
     levels: list[Level] = []
     newest = None
@@ -308,7 +298,7 @@ def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], look
             move, lines = without_drift(here, lines, drift, first=first)
             drifts.append(move)
             found = iter(searched([lines[0], lines[0] - lines[1]], minimum_effect=DEFAULT.minimum_effect))
-        steps = moves_of(here, lines, (own, relative), first=first)
+        steps = moves_of(here, lines, own, relative, first=first)
         moved = sorted([*drifts, *steps], key=lambda move: move.index)
         moves += moved
         sign = 1 if series.implementation == BASELINE else -1
@@ -332,17 +322,14 @@ def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], look
             newest = latest(points, first, moves, lines[0], own, floor=limit)
     return Trend(
         series=series,
-        points=points,
-        timer=past.timer,
-        control=past.control,
+        **past._asdict(),
         moves=tuple(moves),
         steps=steps_of(points),
         levels=tuple(levels),
         eras=tuple(_eras(points)),
         definitions=tuple(firsts[1:]),
         newest=unless_accepted(newest, points, accepted) if newest else None,
-        notes=past.notes,
-        latency=past.latency,
+        latency=points.latency,
     )
 
 
