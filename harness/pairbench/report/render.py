@@ -56,20 +56,7 @@ def render_rows(
 
     The title is the heading, or the key of the JSON document; the rows map columns to values, the first gives the order.
     """
-    if output not in FORMATS:
-        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
-    if output == "json":
-        return to_json({title: rows})
-    if not rows:
-        return f"{clean(title)}: none\n"
-    if output == "markdown":
-        names, cells, numeric = _cells_of(rows)
-        return f"### {markdown_text(title)}\n\n{markdown_table(names, cells, right=numeric)}"
-    return (terminal or Terminal.of_stdout()).paint(rows_table(title, rows))
-
-
-def rows_table(title: str, rows: Sequence[Mapping[str, object]]) -> Table:
-    return rich_table(*_cells_of(rows), clean(title))
+    return render_page(output, lambda: {title: rows}, lambda: [Rows(title=title, rows=rows)], terminal)
 
 
 def _cells_of(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]], list[bool]]:
@@ -343,7 +330,9 @@ def _markdown(block: Block, layout: Layout) -> Iterator[tuple[str, int, str]]:
         case TableBlock():
             yield _markdown_table(block), 0, ""
         case Rows():
-            yield render_rows(block.title, block.rows, "markdown"), 0, ""
+            names, cells, numeric = _cells_of(block.rows)
+            table = f"### {markdown_text(block.title)}\n\n{markdown_table(names, cells, right=numeric)}"
+            yield table if block.rows else f"{clean(block.title)}: none\n", 0, ""
         case Grouped():
             yield from _markdown_rows(block)
         case Section():
@@ -398,7 +387,8 @@ def _painted(block: Block, layout: Layout) -> Iterator[Any]:
             yield from [Text(clean(block.title))] if block.title else []
             yield rich_table(block.headers, [map(clean, row) for row in block.rows], block.right)
         case Rows():
-            yield rows_table(block.title, block.rows)
+            title = clean(block.title)
+            yield rich_table(*_cells_of(block.rows), title) if block.rows else Text(f"{title}: none")
         case Grouped():
             yield from _painted_entries(block, layout)
         case Section():

@@ -302,12 +302,8 @@ def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
 
 def _speedup(chart: SpeedupChart) -> dict[str, Any]:
     points = [
-        [
-            *(point.series_index, point.group, point.row),
-            *_cut((point.speedup, point.low, point.high)),
-            *(point.state, point.note),
-        ]
-        for point in chart.points
+        [index, group, row, *_cut((speedup, low, high)), state, note]
+        for index, group, row, _, speedup, low, high, state, note in chart.points
     ]
     columns = ("groups", "heads", "rows", "shared", "log")
     return {**{name: getattr(chart, name) for name in columns}, "points": points}
@@ -316,11 +312,12 @@ def _speedup(chart: SpeedupChart) -> dict[str, Any]:
 def _roofline(chart: RooflineChart) -> dict[str, Any]:
     points = [
         [
-            *(point.series_index, point.label),
-            *_cut((point.intensity, point.tflops, point.gbps, point.fraction)),
-            shorten(point.dtype, 20),
+            one.series_index,
+            one.label,
+            *_cut((one.intensity, one.tflops, one.gbps, one.fraction)),
+            shorten(one.dtype, 20),
         ]
-        for point in chart.points
+        for one in chart.points
     ]
     return {
         "roofs": [{**dataclasses.asdict(roof), "x": _cut(roof.x), "y": _cut(roof.y)} for roof in chart.roofs],
