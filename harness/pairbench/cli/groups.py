@@ -8,15 +8,12 @@ from pairbench.cli.options import Given, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark
 from pairbench.errors import UsageError
 
-store_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-
-@store_verbs.callback()
-def _store() -> None:
-    """Look after a store: publish what it did not take, merge old records, name damage, remove old samples.
-
-    Example: pairbench store check
-    """
+store_verbs = typer.Typer(
+    help="Look after a store: publish what it did not take, merge old records, name damage, remove old samples.\n\n"
+    "Example: pairbench store check",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @store_verbs.command()
@@ -123,15 +120,12 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-fleet_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-
-@fleet_verbs.callback()
-def _fleet() -> None:
-    """Measure on many hosts: one scheduler, a worker a host, and a command that hands out units. All of them trust one another.
-
-    Example: pairbench fleet run suites --scheduler tls://head:8786 --store s3://bucket/results
-    """
+fleet_verbs = typer.Typer(
+    help="Measure on many hosts: one scheduler, a worker a host, and a command that hands out units. All of them trust one another.\n\n"
+    "Example: pairbench fleet run suites --scheduler tls://head:8786 --store s3://bucket/results",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @fleet_verbs.command()

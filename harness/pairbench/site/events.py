@@ -369,13 +369,11 @@ def lasting(events: Iterable[SeriesEvent]) -> dict[Series, SeriesEvent]:
     return worst
 
 
-def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
-    wanted: defaultdict[str, set[Series]] = defaultdict(set)
-    for event in (part for whole in events for part in whole.everywhere):
-        for run in (event.before, event.after):
-            if run is not None and event.kind not in ("failed", *TOLD_TOGETHER):
-                wanted[run.run_id] |= {one.series for one in event.moved}
-    return dict(wanted)
+def kernels_wanted(events: Sequence[Event]) -> tuple[set[str], set[str]]:
+    """Return the runs and the cases whose kernels say what moved."""
+    parts = [part for whole in events for part in whole.everywhere if part.kind not in ("failed", *TOLD_TOGETHER)]
+    runs = {run.run_id for part in parts for run in (part.before, part.after) if run is not None}
+    return runs, {one.series.case for part in parts for one in part.moved}
 
 
 def with_kernels(event: Event, records: Mapping[tuple[str, Series], Record]) -> Event:

@@ -249,8 +249,6 @@ class SiteReading:
             store=shown_store(config),
             repository=repository,
             runs=tuple(runs),
-            rows=(),
-            events=(),
             beside=beside,
             problems=tuple(dict.fromkeys((*self._whole.problems, *problems))),
             options=options,
@@ -300,8 +298,7 @@ class SiteReading:
             inputs = digest(rows, described, of_series, with_samples, replace(site, runs=()), of_heads, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
-                known = key, records_of(table), described, elsewhere, site.runs, samples
-                jobs.append(functools.partial(job, name, inputs, site, *known))
+                jobs.append(functools.partial(job, name, inputs, site, key, records_of(table), elsewhere, samples))
                 needed.update(with_samples)
         # Read here, for a forked process must not use a connection to a store.
         samples |= {run_id: reader.latency_samples(self._store, run_id).value for run_id in sorted(needed)}
@@ -313,16 +310,11 @@ class SiteReading:
         self.facts = self._with_all([one for one in found if one is not None])
 
     def _operator(
-        self,
-        key: tuple[str, str, str],
-        records: LazyRecords,
-        described: About | None,
-        elsewhere: tuple[str, ...],
-        heads: Sequence[RunHead],
-        samples: Samples,
+        self, key: tuple[str, str, str], records: LazyRecords, elsewhere: tuple[str, ...], samples: Samples
     ) -> OperatorFacts:
         device_name, suite, operator = key
-        trends, own = self._trends(key, records), list[SeriesEvent]()
+        places = {(run_id, device_name) for run_id in records.values("run_id")}
+        described, trends, own = self.about(suite).get(operator), self._trends(key, records), list[SeriesEvent]()
         for trend in trends:
             own += site_events.series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
         worst = site_events.lasting(own)
@@ -345,7 +337,7 @@ class SiteReading:
             series=series,
             trends=trends,
             ceilings=next((one for one in ceilings if one), {}),
-            events=site_events.events_of(own, {(head.run_id, device_name): head for head in heads}),
+            events=site_events.events_of(own, {place: self._heads[place] for place in places}),
             elsewhere=elsewhere,
             contribution=contribution,
         )
@@ -445,12 +437,11 @@ class SiteReading:
         return series_facts(record, trend.series, gate_status, samples=sampled.get(sampled_as(record, sampled)))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
-        wanted = site_events.kernels_wanted(events[:_EXPLAINED])
-        if not wanted:
+        run_ids, cases = site_events.kernels_wanted(events[:_EXPLAINED])
+        if not run_ids:
             return tuple(events)
-        cases = {series.case for several in wanted.values() for series in several}
         columns = ("run_id", *COLUMNS, "kernels")
-        reading = reader.read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
+        reading = reader.read_series(self._store, where={"case": cases}, columns=columns, run_ids=run_ids)
         records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
         return tuple(site_events.with_kernels(event, records) for event in events)
 

@@ -127,6 +127,10 @@ def anchor(text: str) -> str:
     return _file(text, text)
 
 
+def series_anchor(series: Series) -> str:
+    return digest(f"{series.case}-{series.implementation}-{series.mode}")
+
+
 def _file(shown: str, *whole: str) -> str:
     words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-_")[:_LONGEST].strip("-_")
     short = _sha("\0".join(whole).encode(errors="surrogatepass"))[:8]  # which nobody reads

@@ -13,8 +13,7 @@ from typing import Any
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.plain import plain
-from pairbench.model.plan import BASELINE
-from pairbench.model.record import CALL, DEVICE, Series
+from pairbench.model.record import CALL, DEVICE
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.comparison_words import kernel_name, short_commit
 from pairbench.report.operator_charts import RooflineChart, SpeedupChart
@@ -22,8 +21,8 @@ from pairbench.report.render import shorten
 from pairbench.report.trend import series_chart
 from pairbench.report.units import AXES, case_labels
 from pairbench.site import paths
-from pairbench.site.paths import OperatorFacts, RunFacts
-from pairbench.site.summary import worst_series
+from pairbench.site.paths import OperatorFacts, RunFacts, series_anchor
+from pairbench.site.summary import implementations, worst_series
 from pairbench.site.templates import commit_url
 from pairbench.stats import rounded
 
@@ -242,15 +241,6 @@ def operator_payload(
         ],
         "kernels": [{"name": kernel_name(name, _KERNEL), "whole": shorten(name, _NAME)} for name in kernels],
     }
-
-
-def implementations(series: Iterable[SeriesFacts]) -> list[str]:
-    """Return the names of implementations in the order that decides their colours, the baseline first."""
-    return sorted(dict.fromkeys(one.series.implementation for one in series), key=lambda name: name != BASELINE)
-
-
-def series_anchor(series: Series) -> str:
-    return paths.digest(f"{series.case}-{series.implementation}-{series.mode}")
 
 
 def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:

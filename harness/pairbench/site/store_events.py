@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pairbench.analyze.history.moves import lines_of
 from pairbench.analyze.history.trend import Trend
@@ -57,7 +57,6 @@ def shifts_of(trend: Trend) -> Iterator[Shift]:
             change=math.exp(shift),
             before_ns=math.exp(median(before)),
             after_ns=math.exp(median(after)),
-            control=None,
             attribution=Attribution.ENVIRONMENT,
             reason=found[0].reason if found else "",
         )
@@ -128,8 +127,7 @@ def new_operator(
         return
     runs = runs_by_device(heads)[key[1]]
     life = _life(runs.index(heads[key]), runs)
-    unknown: dict[str, Any] = dict.fromkeys(("change", "before_ns", "after_ns", "control", "attribution"))
-    told = {"outcome": GateOutcome.NEW, "reason": "the first run of the operator", "life": life, **unknown}
+    why = "the first run of the operator"
     yield Event(
         key=id_of(("new", key[1], f"{series[0].suite}\0{series[0].operator}")),
         kind="new",
@@ -137,7 +135,7 @@ def new_operator(
         device_name=key[1],
         before=heads[before],
         after=heads[key],
-        moved=tuple(Moved(series=one, **told) for one in series),
+        moved=tuple(Moved(series=one, outcome=GateOutcome.NEW, reason=why, life=life) for one in series),
         era=(),
         outcome=GateOutcome.NEW,
         life=life,
