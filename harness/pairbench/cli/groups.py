@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from pairbench.cli.options import Given, argument, option, verb
+from pairbench.cli.options import Given, Text, Texts, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark
 from pairbench.errors import UsageError
 
@@ -152,9 +152,7 @@ def scheduler(given: Given, address: str = "tcp://127.0.0.1:8786") -> None:
         "Take units although others keep this host busy: to try things, not to measure.", "--ignore-load"
     ),
 )
-def worker(
-    given: Given, address: str, devices: str = "all", python: str | None = None, ignore_load: bool = False
-) -> None:
+def worker(given: Given, address: str, devices: str = "all", python: Text = None, ignore_load: bool = False) -> None:
     """Measure units on this host, one after the other, until Ctrl-C. Start it in the checkout, where its suites' settings are.
 
     Says what `pairbench doctor` finds amiss, and takes no unit while others compute on the host. When the scheduler goes, it waits for it.
@@ -163,12 +161,8 @@ def worker(
     """
     from pairbench.features.fleet.worker import run_worker
 
-    run_worker(
-        *(given.config, address, devices, given.certificates, remark),
-        insecure=given.insecure,
-        python=python,
-        ignores_load=ignore_load,
-    )
+    where = (given.config, address, devices, given.certificates, remark)
+    run_worker(*where, insecure=given.insecure, python=python, ignores_load=ignore_load)
 
 
 @fleet_verbs.command()
@@ -189,10 +183,10 @@ def worker(
 )
 def run(
     given: Given,
-    select: list[str] | None = None,
+    select: Texts = None,
     scheduler: str = "tcp://127.0.0.1:8786",
-    commit: list[str] | None = None,
-    devices: list[str] | None = None,
+    commit: Texts = None,
+    devices: Texts = None,
     patience: float = 600.0,
 ) -> int | None:
     """Have units measured by the hosts of a fleet, and store the results. Units that the store has are left out, so the same command goes on after Ctrl-C.

@@ -17,7 +17,7 @@ from pairbench.report import comparison_words as words
 from pairbench.report import render as page
 from pairbench.report import units
 from pairbench.report.comparison_words import OUTCOME_STYLES
-from pairbench.report.render import clean, shorten
+from pairbench.report.render import Column, clean, shorten
 from pairbench.stats import upper_bound
 
 _FEW = 15  # number of unchanged series up to which they are listed rather than counted
@@ -45,20 +45,18 @@ def _first(text: Callable[[_Row], str]) -> Callable[[_Row], str]:
     return lambda row: text(row) if row.first else ""
 
 
-_COLUMNS: tuple[page.Column[_Row], ...] = (
-    page.Column("implementation", _first(lambda row: shorten(row.change.series.implementation, 40)), right=False),
-    page.Column("mode", _first(lambda row: row.change.series.mode), right=False, usual="eager"),
-    page.Column("metric", lambda row: words.metric(row.judgement, of=row.change), right=False, usual="P50"),
-    page.Column("reference", lambda row: shorten(words.value(row.judgement, row.judgement.reference), 40), drop=2),
-    page.Column("current", lambda row: shorten(words.value(row.judgement, row.judgement.current), 40)),
-    page.Column("change", lambda row: words.change(row.judgement)),
-    page.Column("interval", lambda row: units.between(row.judgement.change, units.change), drop=4),
-    page.Column("minimum", lambda row: units.percent(row.judgement.minimum_effect), drop=5),
-    page.Column("floor", lambda row: units.percent(row.judgement.floor), drop=6),
-    page.Column(
-        "control", _first(lambda row: units.change(row.change.control and row.change.control.estimate)), drop=3
-    ),
-    page.Column("attribution", _first(lambda row: row.change.attribution or ""), right=False, drop=1),
+_COLUMNS: tuple[Column[_Row], ...] = (
+    Column("implementation", _first(lambda row: shorten(row.change.series.implementation, 40)), right=False),
+    Column("mode", _first(lambda row: row.change.series.mode), right=False, usual="eager"),
+    Column("metric", lambda row: words.metric(row.judgement, of=row.change), right=False, usual="P50"),
+    Column("reference", lambda row: shorten(words.value(row.judgement, row.judgement.reference), 40), drop=2),
+    Column("current", lambda row: shorten(words.value(row.judgement, row.judgement.current), 40)),
+    Column("change", lambda row: words.change(row.judgement)),
+    Column("interval", lambda row: units.between(row.judgement.change, units.change), drop=4),
+    Column("minimum", lambda row: units.percent(row.judgement.minimum_effect), drop=5),
+    Column("floor", lambda row: units.percent(row.judgement.floor), drop=6),
+    Column("control", _first(lambda row: units.change(row.change.control and row.change.control.estimate)), drop=3),
+    Column("attribution", _first(lambda row: row.change.attribution or ""), right=False, drop=1),
 )
 
 

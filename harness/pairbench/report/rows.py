@@ -18,7 +18,7 @@ from pairbench.model.site import SeriesFacts, SeriesStatus
 from pairbench.report import render as page
 from pairbench.report import units
 from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
-from pairbench.report.render import clean, shorten
+from pairbench.report.render import Column, clean, shorten
 from pairbench.report.units import LEGEND
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")
@@ -61,23 +61,23 @@ def launches(row: Record) -> str:
     return f"{by_host} ({kernels})" if kernels and by_host and kernels != by_host else by_host or kernels
 
 
-COLUMNS: tuple[page.Column[Record], ...] = (
-    page.Column("implementation", lambda row: row.implementation or "", right=False),
-    page.Column("mode", lambda row: row.mode or "", right=False, usual="eager"),
-    page.Column("float32", lambda row: row.float32_precision or "", right=False, usual="ieee", drop=12),
-    page.Column("P50", units.p50),
-    page.Column("±", units.spread_of, drop=4),
-    page.Column("P95", units.p95, drop=1),
-    page.Column("call", units.call, drop=10),
-    page.Column("host", units.host, drop=11),
-    page.Column("speedup", lambda row: "" if row.role == "baseline" else units.speedup(row)),
-    page.Column("interval", lambda row: "" if row.role == "baseline" else units.speedup_range(row), drop=2),
-    page.Column("launches", launches, drop=3),
-    page.Column("rate", rate, drop=7),
-    page.Column("roof", part_of_roof, drop=6),
-    page.Column("ops", lambda row: units.count(row.ops_per_call), drop=5),
-    page.Column("max error", lambda row: units.error(row.max_abs_error), drop=8),
-    page.Column("oracle ratio", lambda row: units.significant(row.oracle_ratio, 3), drop=9),
+COLUMNS: tuple[Column[Record], ...] = (
+    Column("implementation", lambda row: row.implementation or "", right=False),
+    Column("mode", lambda row: row.mode or "", right=False, usual="eager"),
+    Column("float32", lambda row: row.float32_precision or "", right=False, usual="ieee", drop=12),
+    Column("P50", units.p50),
+    Column("±", units.spread_of, drop=4),
+    Column("P95", units.p95, drop=1),
+    Column("call", units.call, drop=10),
+    Column("host", units.host, drop=11),
+    Column("speedup", lambda row: "" if row.role == "baseline" else units.speedup(row)),
+    Column("interval", lambda row: "" if row.role == "baseline" else units.speedup_range(row), drop=2),
+    Column("launches", launches, drop=3),
+    Column("rate", rate, drop=7),
+    Column("roof", part_of_roof, drop=6),
+    Column("ops", lambda row: units.count(row.ops_per_call), drop=5),
+    Column("max error", lambda row: units.error(row.max_abs_error), drop=8),
+    Column("oracle ratio", lambda row: units.significant(row.oracle_ratio, 3), drop=9),
 )
 
 
@@ -334,12 +334,11 @@ def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str
         mode = "" if one.mode == "eager" else f" ({one.mode})"
         over_best = f"; {beside}" if (beside := units.over_best(one)) else ""
         lines.append(f"  {figure:<24} {clean(f'{one.implementation} of {one.case}{mode}{over_best}')}")
-    bad = [
-        f"{one.case or one.suite}, {one.implementation or 'not loaded'}: {note(one)}"
-        for one in records
-        if Status(one.status).bad
+    bad = [one for one in records if Status(one.status).bad]
+    needs = [
+        *(f"{one.case or one.suite}, {one.implementation or 'not loaded'}: {note(one)}" for one in bad),
+        *attention,
     ]
-    needs = [*bad, *attention]
     lines += ["Needs attention:" if needs else "Needs attention: nothing"]
     lines += [f"  {shorten(text, 150)}" for text in needs[:_LISTED]]
     return [*lines, *([f"  and {len(needs) - _LISTED} more"] if len(needs) > _LISTED else [])]

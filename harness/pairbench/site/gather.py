@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.history.moves import COLUMNS as COUNTED
@@ -28,7 +28,7 @@ from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
 from pairbench.site import paths
-from pairbench.site.events import RunKey, SeriesEvent
+from pairbench.site.events import Measured, RunKey, SeriesEvent
 from pairbench.site.paths import Contribution, OperatorFacts, RunFacts, digest, head_of
 from pairbench.site.store_events import environment_events, new_operator, shifts_of, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
@@ -52,6 +52,8 @@ _RUNS = 40  # the number of runs that are judged: each takes a while to be read,
 Judge = Callable[[str], Sequence[Change]]  # what a comparison of a run with its reference says
 Jobs = Sequence[Callable[[], Any]]
 Each = Callable[[Jobs], Iterable[Any]]  # yields what each job returns, in order
+Facts = TypeVar("Facts")
+Make = Callable[[SiteFacts, Facts], Any]  # makes a page
 Find = Callable[[str, str], Any]
 """Returns the values that other pages need of a page, by its name and the digest of its inputs; None where it has to be made."""
 
@@ -93,7 +95,7 @@ def compared(judge: Judge, heads: Iterable[RunHead], newest: Mapping[Series, str
 
 
 def judged(
-    judge: Judge, heads: Collection[RunHead], series: Mapping[RunKey, Collection[Series]]
+    judge: Judge, heads: Collection[RunHead], series: Measured
 ) -> tuple[dict[RunKey, str], dict[RunKey, RunVerdicts]]:
     """Return the earlier run to show each run beside, and the verdicts on the newest runs."""
     pairs = overlapping(tuple(heads), series)
@@ -115,7 +117,7 @@ _OUTCOMES = tuple(map(GateOutcome, ("failed", "regression", "missing", "improvem
 stand by themselves; all else is noise or nothing."""
 
 
-def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Series]]) -> dict[RunKey, str]:
+def overlapping(runs: Sequence[RunHead], series: Measured) -> dict[RunKey, str]:
     """Return the earlier run to show each run beside: the newest that measured enough of the same series; confirmations are passed over."""
     beside: dict[RunKey, str] = {}
     earlier: defaultdict[str, list[str]] = defaultdict(list)
@@ -259,10 +261,7 @@ class SiteReading:
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 
     def operators(
-        self,
-        find: Find = lambda *_: None,
-        make: Callable[[SiteFacts, OperatorFacts], Any] = lambda _, facts: facts,
-        each: Each = one_by_one,
+        self, find: Find = lambda *_: None, make: Make[OperatorFacts] = lambda _, facts: facts, each: Each = one_by_one
     ) -> Iterator[tuple[str, str, Contribution, Any]]:
         """Yield every operator on every device model that `find` does not find, and put what is said of all of them together.
 
@@ -345,11 +344,8 @@ class SiteReading:
     def _with_all(self, several: Sequence[Contribution]) -> SiteFacts:
         single = site_events.events_of((event for one in several for event in one.happened), self._heads)
         shifted = environment_events((shift for one in several for shift in one.shifts), self._heads)
-        added = [
-            event
-            for one in several
-            for event in new_operator(one.first_run, one.series, self._heads, self._measured, self.facts.beside)
-        ]
+        known = (self._heads, self._measured, self.facts.beside)
+        added = [event for one in several for event in new_operator(one.first_run, one.series, *known)]
         events = self._explained(site_events.joined([*single, *added, *shifted]))
         ratios = ((one.series[0].device_name, ratio) for one in several for ratio in one.ratios)
         owners = {(one.series[0].suite, one.rows[0].operator): one.owner for one in several if one.owner}
@@ -362,10 +358,7 @@ class SiteReading:
         )
 
     def runs(
-        self,
-        find: Find = lambda *_: None,
-        make: Callable[[SiteFacts, RunFacts], Any] = lambda _, facts: facts,
-        each: Each = one_by_one,
+        self, find: Find = lambda *_: None, make: Make[RunFacts] = lambda _, facts: facts, each: Each = one_by_one
     ) -> Iterator[tuple[str, str, Any, Any]]:
         """Yield every run that `find` does not find, as `operators` does; their pages show events, so these come after the operators."""
         shown: defaultdict[RunKey, list[Event]] = defaultdict(list)
@@ -452,11 +445,8 @@ def about_of(config: Config, suite: str) -> Mapping[str, About]:
     name = PurePosixPath(suite)
     if name.is_absolute() or ".." in name.parts:
         return {}
-    places = (
-        config.root / suite,
-        catalogue_folder("suites").parent / suite,
-        *(place / name.name for place in default_places(config)),
-    )
+    places = [config.root / suite, catalogue_folder("suites").parent / suite]
+    places += [place / name.name for place in default_places(config)]
     return next((of_suite for place in places if (of_suite := about(place, suite))), {})
 
 

@@ -238,12 +238,7 @@ def compare(facts: SiteFacts) -> File:
     for head in facts.runs:
         devices.setdefault(head.device_name, []).append(head)
     return render(
-        paths.COMPARE,
-        facts,
-        options=shlex.join(facts.options),
-        devices=devices,
-        beside=facts.beside,
-        comparable=len(facts.runs) > 1,
+        paths.COMPARE, facts, options=shlex.join(facts.options), devices=devices, comparable=len(facts.runs) > 1
     )
 
 

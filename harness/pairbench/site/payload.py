@@ -300,15 +300,10 @@ def _speedup(chart: SpeedupChart) -> dict[str, Any]:
 
 
 def _roofline(chart: RooflineChart) -> dict[str, Any]:
-    points = [
-        [
-            one.series_index,
-            one.label,
-            *_cut((one.intensity, one.tflops, one.gbps, one.fraction)),
-            shorten(one.dtype, 20),
-        ]
-        for one in chart.points
-    ]
+    points = []
+    for one in chart.points:
+        numbers = _cut((one.intensity, one.tflops, one.gbps, one.fraction))
+        points.append([one.series_index, one.label, *numbers, shorten(one.dtype, 20)])
     return {
         "roofs": [{**dataclasses.asdict(roof), "x": _cut(roof.x), "y": _cut(roof.y)} for roof in chart.roofs],
         "x": _cut(chart.x),

@@ -7,7 +7,7 @@ import datetime as dt
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome
 from pairbench.model.record import Series
 from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
-from pairbench.site.events import Heads, RunKey, id_of, runs_by_device
+from pairbench.site.events import Heads, Measured, RunKey, id_of, runs_by_device
 
 _OPEN = 8  # the runs of a device model for which such an event is open
 _LEAST = 3  # the fewest values before a change of environment that say how far a series spreads
@@ -108,11 +108,7 @@ def _life(place: int, runs: Sequence[RunHead]) -> str:
 
 
 def new_operator(
-    first: str,
-    series: Sequence[Series],
-    heads: Heads,
-    measured: Mapping[RunKey, Collection[Series]],
-    beside: Mapping[RunKey, str],
+    first: str, series: Sequence[Series], heads: Heads, measured: Measured, beside: Mapping[RunKey, str]
 ) -> Iterator[Event]:
     """Yield the event of an operator of a device model that was not in the store from the start, by its first run.
 
