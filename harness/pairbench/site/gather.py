@@ -216,9 +216,7 @@ class SiteReading:
             (first,), records = from_table(table.slice(0, 1), Record), records_of(table)
             self._heads[key] = run_head(first, records)
             measured[key] = _series_in_budget(*(tuple(records.values(name)) for name in ("reason", *COLUMNS)))
-        newest: dict[Series, str] = {}
-        for (run_id, _), here in measured.items():
-            newest |= dict.fromkeys(here, run_id)
+        newest = {series: run_id for (run_id, _), here in measured.items() for series in here}
         self._measured = measured
         self.suites = sorted({series.suite for series in newest})
         self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
@@ -232,9 +230,7 @@ class SiteReading:
             whole, missed = reader.read_records(self._store, [run_id])
             problems += missed
             self._newest |= {its: one for one in whole if (its := Series.of(one)) and newest.get(its) == run_id}
-        judge = functools.cache(
-            lambda run_id: early().get(run_id) or comparer.compare(current=run_id).comparison.changes
-        )
+        judge = functools.cache(lambda run: early().get(run) or comparer.compare(current=run).comparison.changes)
         self._changes = compared(judge, self._heads.values(), newest)
         beside, self.verdicts = judged(judge, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)
@@ -244,9 +240,7 @@ class SiteReading:
         for reading in (comparer.acceptances, comparer.calibrations, breakdowns, self._triages):
             problems += reading.problems
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
-        gpus: defaultdict[str, set[str]] = defaultdict(set)
-        for head in runs:
-            gpus[head.device_name].update(head.device_uuids)
+        gpus = {(head.device_name, uuid) for head in runs for uuid in head.device_uuids}
         self.facts = SiteFacts(
             store=shown_store(config),
             repository=repository,
@@ -256,7 +250,7 @@ class SiteReading:
             options=options,
             self_tests=config.self_tests,
             breakdowns=tuple(map(head_of, self.breakdowns)),
-            several_gpus=any(len(of_model) > 1 for of_model in gpus.values()),
+            several_gpus=len(gpus) > len({device_name for device_name, _ in gpus}),
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 

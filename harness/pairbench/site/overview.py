@@ -237,9 +237,7 @@ def compare(facts: SiteFacts) -> File:
     devices: dict[str, list[RunHead]] = {}
     for head in facts.runs:
         devices.setdefault(head.device_name, []).append(head)
-    return render(
-        paths.COMPARE, facts, options=shlex.join(facts.options), devices=devices, comparable=len(facts.runs) > 1
-    )
+    return render(paths.COMPARE, facts, options=shlex.join(facts.options), devices=devices)
 
 
 _COLOURS = 8  # number of parts with a colour of their own; the rest of a bar is one part

@@ -166,11 +166,10 @@ def environment(templates: Path) -> Environment:
     compiled = templates / "__pycache__"  # compiling the templates takes half a second
     with contextlib.suppress(OSError):
         compiled.mkdir(exist_ok=True)
+    writable = compiled.is_dir() and os.access(compiled, os.W_OK)
     made = Environment(
         loader=FunctionLoader(lambda name: _unindented(templates, name)),
-        bytecode_cache=FileSystemBytecodeCache(str(compiled))
-        if compiled.is_dir() and os.access(compiled, os.W_OK)
-        else None,
+        bytecode_cache=FileSystemBytecodeCache(str(compiled)) if writable else None,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
