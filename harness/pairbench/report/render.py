@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -155,20 +155,6 @@ class Layout(Value):
 
     widths: Mapping[Column[Any], int]
     left_out: tuple[str, ...] = ()
-
-    @classmethod
-    def fit(cls, columns: Sequence[Column[Any]], cells: Sequence[Mapping[str, str]], width: int | None) -> Self:
-        """Return the layout of rows for a terminal so many columns wide, or endless."""
-        filled = filled_columns(columns, cells)
-        widths = {one: max([len(one.header), *(len(row[one.header]) for row in cells)]) for one in filled}
-        left_out: list[str] = []
-        while width and widths and INDENT + sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
-            last = max(widths, key=lambda column: column.drop)
-            if not last.drop:
-                break
-            left_out.append(last.header)
-            del widths[last]
-        return cls(widths=widths, left_out=tuple(left_out))
 
     def line(self, cells: Mapping[str, str], styles: Mapping[str, str], style: str = "") -> Text:
         """Return one line of cells and their styles, both by the column's header; all others have the one style."""
@@ -454,9 +440,19 @@ def html_text(text: str) -> str:
 
 
 def _layout(blocks: Sequence[Block], width: int | None) -> Layout:
+    """Return the layout of the tables among blocks for a terminal so many columns wide, or endless."""
     tables = list(_tables(blocks))
-    rows = [cells for table in tables for entry in table.entries for cells, _ in entry.rows]
-    return Layout.fit(tables[0].columns if tables else (), rows, width)
+    cells = [cells for table in tables for entry in table.entries for cells, _ in entry.rows]
+    filled = filled_columns(tables[0].columns if tables else (), cells)
+    widths = {one: max([len(one.header), *(len(row[one.header]) for row in cells)]) for one in filled}
+    left_out: list[str] = []
+    while width and widths and INDENT + sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
+        last = max(widths, key=lambda column: column.drop)
+        if not last.drop:
+            break
+        left_out.append(last.header)
+        del widths[last]
+    return Layout(widths=widths, left_out=tuple(left_out))
 
 
 def _tables(blocks: Sequence[Block]) -> Iterator[Grouped]:
