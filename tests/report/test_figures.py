@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from pairbench.analyze.history.trend import Trend, make_trend
 from pairbench.model.record import Record, Series
-from pairbench.report.figures import COLORS, MARKERS, color_of, marker_of, to_bytes, trend_figure
+from pairbench.report.figures import COLORS, MARKERS, look_of, to_bytes, trend_figure
 from pairbench.report.trend import series_chart
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run
 from tests.report.site import made
@@ -97,7 +97,7 @@ def test_a_wide_range_is_logarithmic() -> None:
 
 def test_forty_two_implementations_look_different() -> None:
     names = [*map(str, range(42))]
-    looks = {(color_of(name, names), marker_of(name, names)) for name in names}
+    looks = {tuple(look_of(name, names).values()) for name in names}
     assert len(looks) == len(COLORS) * len(MARKERS) == 42
 
 

@@ -1,6 +1,6 @@
 """The verbs that measure several commits: `ab`, `bisect` and `backfill`."""
 
-from pairbench.cli.options import Given, Texts, argument, option, verb
+from pairbench.cli.options import Given, Text, Texts, argument, option, verb
 from pairbench.cli.say import annotate_github, configure, put, remark
 from pairbench.errors import UsageError
 
@@ -16,7 +16,7 @@ from pairbench.errors import UsageError
     store=option("A store of its own, to keep both sides' records and raw samples. Default: none is kept."),
     strict=option("Fail, with 3, also where something is undecided or cannot be compared.", "--strict"),
 )
-def ab(given: Given, base: str, rest: Texts = None, store: str | None = None, strict: bool = False) -> int | None:
+def ab(given: Given, base: str, rest: Texts = None, store: Text = None, strict: bool = False) -> int | None:
     """Compare two commits, measured interleaved on one device. They alternate block by block, each in a process of its own.
 
     The most sensitive gate for a pull request, for drift affects both sides alike. Outputs are compared too. Both commits are
@@ -67,9 +67,9 @@ def bisect(
     select: str,
     good: str,
     bad: str = "HEAD",
-    implementation: str | None = None,
+    implementation: Text = None,
     metric: str = "auto",
-    mode: str | None = None,  # noqa: ARG001 (a setting)
+    mode: Text = None,  # noqa: ARG001 (a setting)
     most: int = 200,
 ) -> int | None:
     """Find the commit that moved a series: which one, and with what probability. Each round is one of `ab` against the good end.

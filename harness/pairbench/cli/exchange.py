@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pairbench.cli.options import Given, argument, option, verb
+from pairbench.cli.options import File, Given, Text, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark, write
 from pairbench.errors import UsageError
 
@@ -25,7 +25,7 @@ When = StrEnum("When", {"MEASURED": "measured", "COMMITTED": "committed"})
     ),
     target=option("Where to. Default: standard output.", "--output", "-o", metavar="FILE"),
 )
-def export(given: Given, form: Form | None = None, run: str = "latest", target: Path | None = None) -> None:
+def export(given: Given, form: Form | None = None, run: str = "latest", target: File = None) -> None:
     """Export a run for pytest-benchmark, or as CSV. `pytest-benchmark compare` reads the one; the other has every column.
 
     The statistics of a pytest-benchmark file are of the raw samples where the store has them, else of the medians of
@@ -74,9 +74,9 @@ def import_(
     given: Given,
     tool: Tool,
     paths: list[str],
-    implementation: str | None = None,
+    implementation: Text = None,
     when: When | None = None,
-    device_name: str | None = None,
+    device_name: Text = None,
 ) -> int | None:
     """Import results of pytest-benchmark or asv. Each file becomes a run that trend, compare and dashboard show.
 
@@ -119,7 +119,7 @@ def import_(
     file=option("Write it there instead; the list says where it belongs.", "--output", "-o", metavar="FILE"),
     force=option("Replace FILE where it exists.", "--force"),
 )
-def recipe(given: Given, name: str | None = None, file: Path | None = None, force: bool = False) -> None:
+def recipe(given: Given, name: Text = None, file: File = None, force: bool = False) -> None:
     """Print a ready-made configuration for CI or a cluster, or list them. What a project must change is at the top of the file.
 
     Example: pairbench recipe github-cpu --output .github/workflows/pairbench-cpu.yml

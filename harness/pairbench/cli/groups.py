@@ -5,19 +5,16 @@ from pathlib import Path
 
 import typer
 
-from pairbench.cli.options import Given, argument, option, verb
+from pairbench.cli.options import Given, Text, Texts, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark
 from pairbench.errors import UsageError
 
-store_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-
-@store_verbs.callback()
-def _store() -> None:
-    """Look after a store: publish what it did not take, merge old records, name damage, remove old samples.
-
-    Example: pairbench store check
-    """
+store_verbs = typer.Typer(
+    help="Look after a store: publish what it did not take, merge old records, name damage, remove old samples.\n\n"
+    "Example: pairbench store check",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @store_verbs.command()
@@ -124,15 +121,12 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-fleet_verbs = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-
-@fleet_verbs.callback()
-def _fleet() -> None:
-    """Measure on many hosts: one scheduler, a worker a host, and a command that hands out units. All of them trust one another.
-
-    Example: pairbench fleet run suites --scheduler tls://head:8786 --store s3://bucket/results
-    """
+fleet_verbs = typer.Typer(
+    help="Measure on many hosts: one scheduler, a worker a host, and a command that hands out units. All of them trust one another.\n\n"
+    "Example: pairbench fleet run suites --scheduler tls://head:8786 --store s3://bucket/results",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @fleet_verbs.command()
@@ -160,9 +154,7 @@ def scheduler(given: Given, address: str = "tcp://127.0.0.1:8786") -> None:
         "Take units although others keep this host busy: to try things, not to measure.", "--ignore-load"
     ),
 )
-def worker(
-    given: Given, address: str, devices: str = "all", python: str | None = None, ignore_load: bool = False
-) -> None:
+def worker(given: Given, address: str, devices: str = "all", python: Text = None, ignore_load: bool = False) -> None:
     """Measure units on this host, one after the other, until Ctrl-C. Start it in the checkout, where its suites' settings are.
 
     Says what `pairbench doctor` finds amiss, and takes no unit while others compute on the host. When the scheduler goes, it waits for it.
@@ -194,10 +186,10 @@ def worker(
 )
 def run(
     given: Given,
-    select: list[str] | None = None,
+    select: Texts = None,
     scheduler: str = "tcp://127.0.0.1:8786",
-    commit: list[str] | None = None,
-    devices: list[str] | None = None,
+    commit: Texts = None,
+    devices: Texts = None,
     patience: float = 600.0,
 ) -> int | None:
     """Have units measured by the hosts of a fleet, and store the results. Units that the store has are left out, so the same command goes on after Ctrl-C.

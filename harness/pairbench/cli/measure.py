@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pairbench.cli.options import Given, argument, option, verb
+from pairbench.cli.options import File, Given, Text, Texts, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
 from pairbench.own_folders import held_folder
@@ -181,11 +181,7 @@ class _TryPage(StatusListener):
     no_store=option("Show the results and keep nothing, so that no later command sees this run.", "--no-store"),
 )
 def run(
-    given: Given,
-    confirm: bool = False,
-    skip_existing: bool = False,
-    changed_since: str | None = None,
-    no_store: bool = False,
+    given: Given, confirm: bool = False, skip_existing: bool = False, changed_since: Text = None, no_store: bool = False
 ) -> int | None:
     """Verify, time and profile every pair, and store the results.
 
@@ -293,11 +289,7 @@ def _show_run(
     serve=option("Answer programs that connect to a Unix socket, until Ctrl-C.", metavar="unix:PATH"),
 )
 def judge(
-    given: Given,
-    problem: str | None = None,
-    candidate: str | None = None,
-    isolated: bool = False,
-    serve: str | None = None,
+    given: Given, problem: Text = None, candidate: Text = None, isolated: bool = False, serve: Text = None
 ) -> int | None:
     """Judge one candidate for one problem. Whether it is right, how fast it is, and what it costs, with a verdict in one word.
 
@@ -358,10 +350,10 @@ def calibrate(given: Given, runs: int = 5) -> int | None:
 )
 def breakdown(
     given: Given,
-    implementation: list[str] | None = None,
+    implementation: Texts = None,
     mode: str = "eager",
     expand: bool = False,
-    trace: Path | None = None,
+    trace: File = None,
     keep: bool = False,
 ) -> int | None:
     """Show where one call spends its time. By module, kind of work and kernel, and by source line for copies, casts and syncs.

@@ -16,7 +16,9 @@ from pairbench.model.plain import Value
 from pairbench.plan import ANY, Wanted
 from pairbench.workflow.setup import stored_select
 
+Text = str | None
 Texts = list[str] | None
+File = Path | None
 
 
 def _option(kind: Any, description: str, *names: str, metavar: str | None = None) -> Any:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pairbench.cli.options import Given, Texts, argument, option, verb
+from pairbench.cli.options import File, Given, Text, Texts, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark, report_problems, write
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.execute.garbage import collector_at_rest
@@ -27,7 +27,7 @@ _SIDE = (
     ),
     list_runs=option("List the runs in the store instead.", "--runs"),
 )
-def show(given: Given, rest: list[str] | None = None, list_runs: bool = False) -> None:
+def show(given: Given, rest: Texts = None, list_runs: bool = False) -> None:
     """Show what a run measured.
 
     Example: pairbench show latest 'depthwise*' -i triton --format markdown
@@ -105,12 +105,7 @@ def compare(
     strict=option("Exit with 3 where the newest run is undecided.", "--strict"),
 )
 def trend(
-    given: Given,
-    series: str,
-    picture: Path | None = None,
-    last: int | None = None,
-    timer_: str | None = None,
-    strict: bool = False,
+    given: Given, series: str, picture: File = None, last: int | None = None, timer_: Text = None, strict: bool = False
 ) -> int | None:
     """Show changepoints of a series, the commits around them and the latest verdict.
 
@@ -171,12 +166,12 @@ Style = StrEnum("Style", {"SCREEN": "screen", "PAPER": "paper"})  # what a chart
 )
 def plot(
     given: Given,
-    x: str | None = None,
-    y: str | None = None,
+    x: Text = None,
+    y: Text = None,
     log: bool | None = None,
-    target: Path | None = None,
+    target: File = None,
     style: Style = Style.SCREEN,
-    run_id: str | None = None,
+    run_id: Text = None,
 ) -> None:
     """Draw stored results along an axis of the cases: a line an implementation, with 95 % intervals, and where each crosses the baseline.
 
@@ -220,7 +215,7 @@ def plot(
         metavar="RUN",
     ),
 )
-def accept(given: Given, series: str, reason: str, run_id: str | None = None) -> None:
+def accept(given: Given, series: str, reason: str, run_id: Text = None) -> None:
     """Accept the present level of a series on purpose. Latencies up to that level are no regression; latencies above it are.
 
     Stored as a small file in the store's folder `accepted`, to be reviewed and committed like code.
@@ -250,10 +245,10 @@ def accept(given: Given, series: str, reason: str, run_id: str | None = None) ->
 )
 def triage(
     given: Given,
-    ids: list[str] | None = None,
-    state: str | None = None,
-    url: str | None = None,
-    until: str | None = None,
+    ids: Texts = None,
+    state: Text = None,
+    url: Text = None,
+    until: Text = None,
     note: str = "",
     ended: bool = False,
 ) -> None:
@@ -288,7 +283,7 @@ def triage(
     strict=option("Exit with 3 where a selected operator was not measured at all.", "--strict"),
 )
 def results(
-    given: Given, tiers: Texts = None, target: Path | None = None, pages: Path | None = None, strict: bool = False
+    given: Given, tiers: Texts = None, target: File = None, pages: File = None, strict: bool = False
 ) -> int | None:
     """Write a page of results for every pair. With speedups, losses, and published figures beside ours.
 
@@ -345,11 +340,11 @@ def results(
 )
 def dashboard(
     given: Given,
-    folder: Path | None = None,
+    folder: File = None,
     last: int | None = None,
-    repository: str | None = None,
-    address: str | None = None,
-    publish: str | None = None,
+    repository: Text = None,
+    address: Text = None,
+    publish: Text = None,
     serve: bool = False,
     live: bool = False,
     port: int = 8000,

@@ -107,14 +107,14 @@ class Moved(Value):
     series: Series
     outcome: GateOutcome
     """What the move means to a gate, as far as it lasts: regression, improvement, undecided or failed."""
-    change: float | None
+    change: float | None = None
     """The median latency after the move over that before it; None where the latency did not move, or there is none."""
     relative: float | None = None
     """`change` over the same ratio of the control's median latency; None where there is no control."""
-    before_ns: float | None
-    after_ns: float | None
-    control: float | None
-    attribution: Attribution | None
+    before_ns: float | None = None
+    after_ns: float | None = None
+    control: float | None = None
+    attribution: Attribution | None = None
     reason: str
     counts: tuple[CountStep, ...] = ()
     kernels: tuple[str, ...] = ()
@@ -309,8 +309,8 @@ class SiteFacts(Value):
     repository: str | None
     """Address of the repository on the web, for links to commits and sources; None where it is not known."""
     runs: tuple[RunHead, ...]
-    rows: tuple[OverviewRow, ...]
-    events: tuple[Event, ...]
+    rows: tuple[OverviewRow, ...] = ()
+    events: tuple[Event, ...] = ()
     beside: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The earlier run to show beside a run, by run and device model."""
     problems: tuple[str, ...]

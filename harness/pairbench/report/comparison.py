@@ -14,27 +14,10 @@ from pairbench.analyze.compare.latency import suspicious
 from pairbench.model.comparison import Calibration, Change, Comparison, GateOutcome, Judgement, Verdict, moves_of
 from pairbench.model.record import HOST
 from pairbench.report import comparison_words as words
+from pairbench.report import render as page
 from pairbench.report import units
 from pairbench.report.comparison_words import OUTCOME_STYLES
-from pairbench.report.render import (
-    BLANK,
-    INDENT,
-    Block,
-    Column,
-    Entry,
-    Grouped,
-    Heading,
-    Items,
-    Line,
-    Section,
-    Terminal,
-    cells_of,
-    clean,
-    filled_columns,
-    fit_bytes,
-    render_page,
-    shorten,
-)
+from pairbench.report.render import Column, clean, shorten
 from pairbench.stats import upper_bound
 
 _FEW = 15  # number of unchanged series up to which they are listed rather than counted
@@ -175,14 +158,14 @@ _CLOSING = 600  # number of bytes kept free for the sentence on what was left ou
 _LISTED = 40  # number of changes of one group that a terminal shows, unless they are bad
 
 
-def render_comparison(comparison: Comparison, output: str, *, terminal: Terminal | None = None) -> str:
+def render_comparison(comparison: Comparison, output: str, *, terminal: page.Terminal | None = None) -> str:
     """Return a comparison in one of `FORMATS`, on stdout's terminal where none is given.
 
     Only JSON has everything; Markdown has less than 65,536 bytes, which GitHub takes as a comment.
     """
     if output == "markdown":
         return to_markdown(comparison)
-    return render_page(output, lambda: document(comparison), lambda: _blocks(comparison), terminal)
+    return page.render_page(output, lambda: document(comparison), lambda: _blocks(comparison), terminal)
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
@@ -205,7 +188,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _blocks(comparison: Comparison) -> list[Block]:
+def _blocks(comparison: Comparison) -> list[page.Block]:
     worst = next((outcome for outcome in OUTCOME_STYLES if comparison.outcomes[outcome]), None)
     # Where everything is new, the first line is enough.
     everything_new = comparison.outcomes[GateOutcome.NEW] == len(comparison.changes)
@@ -213,16 +196,17 @@ def _blocks(comparison: Comparison) -> list[Block]:
     shown = [change for one in outcomes if one.judged for _, changes in one.groups for change in _listed(one, changes)]
     has_change = any(row.judgement.change for change in shown for row in _rows_of(change))
     notes = [words.legend(comparison)] if has_change else []
+    warned = (*words.eras(comparison.changes), *words.left_out(comparison))
     return [
-        Line(text=words.headline(comparison), style=f"bold {OUTCOME_STYLES[worst]}" if worst else "bold"),
-        *(Line(text=f"  {line}") for line in words.moves(comparison.changes)),
-        Line(text=f"current: {words.side(comparison.current)}", style="dim"),
-        *(Line(text=line, style="yellow") for line in (*words.eras(comparison.changes), *words.left_out(comparison))),
-        BLANK,
+        page.Line(text=words.headline(comparison), style=f"bold {OUTCOME_STYLES[worst]}" if worst else "bold"),
+        *(page.Line(text=f"  {line}") for line in words.moves(comparison.changes)),
+        page.Line(text=f"current: {words.side(comparison.current)}", style="dim"),
+        *(page.Line(text=line, style="yellow") for line in warned),
+        page.BLANK,
         *(_section(one, _LISTED) for one in outcomes),
-        *(Line(text=line, style="dim") for line in (*notes, *false_alarms(comparison))),
-        Line(text=lambda layout: layout.note, style="dim"),
-        Items(texts=comparison.problems, mark="", style="yellow", gap=False),
+        *(page.Line(text=line, style="dim") for line in (*notes, *false_alarms(comparison))),
+        page.Line(text=lambda layout: layout.note, style="dim"),
+        page.Items(texts=comparison.problems, mark="", style="yellow", gap=False),
     ]
 
 
@@ -231,13 +215,13 @@ def to_markdown(comparison: Comparison, *, limit: int = LIMIT) -> str:
     footer = _footer(comparison, limit // 4)
     sides = f"Reference: {words.side(comparison.reference)}. Current: {words.side(comparison.current)}."
     head = [sides, *words.eras(comparison.changes), *words.left_out(comparison)]
-    blocks: list[Block] = [
-        Heading(text=f"pairbench: {words.verdict(comparison.outcomes)}", level=3),
-        Items(texts=tuple(words.moves(comparison.changes))),
-        *(Line(text=line) for line in head),
+    blocks: list[page.Block] = [
+        page.Heading(text=f"pairbench: {words.verdict(comparison.outcomes)}", level=3),
+        page.Items(texts=tuple(words.moves(comparison.changes))),
+        *(page.Line(text=line) for line in head),
         *(_section(one, None) for one in _outcomes(comparison)),
     ]
-    text, left_out = fit_bytes(blocks, limit - _CLOSING - len(footer.encode()))
+    text, left_out = page.fit_bytes(blocks, limit - _CLOSING - len(footer.encode()))
     if left_out:
         known = f"{left_out:,} of {len(comparison.changes):,} series are left out for want of space"
         footer += f"\n{known}; the table in the log and `pairbench compare --format json` have them.\n"
@@ -248,31 +232,33 @@ def _footer(comparison: Comparison, room: int) -> str:
     """Return what the changes are computed from, the false-alarm rates, and what could not be read, in so many bytes."""
     notes = [words.legend(comparison)] if any(change.verdict is not None for change in comparison.changes) else []
     notes += [*false_alarms(comparison), *(shorten(problem, 400) for problem in comparison.problems)]
-    text, left_out = fit_bytes([Items(texts=tuple(notes))], room)
+    text, left_out = page.fit_bytes([page.Items(texts=tuple(notes))], room)
     rest = f"- and {left_out:,} more problems\n" if left_out else ""
     return f"\n{text}{rest}" if notes else ""
 
 
-def _section(outcome: _Outcome, most: int | None) -> Section:
+def _section(outcome: _Outcome, most: int | None) -> page.Section:
     """Return the changes of an outcome: all, or so many of each group on a terminal."""
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     for heading, changes in outcome.groups:
         shown = changes if most is None else _listed(outcome, changes)
-        blocks += [Line(text=f"  {heading}", style="yellow")] if heading else []
+        blocks += [page.Line(text=f"  {heading}", style="yellow")] if heading else []
         if outcome.judged:
             entries = [_entry(case, change) for case, change in _by_case(shown)]
-            filled = filled_columns(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
+            filled = page.filled_columns(_COLUMNS, [cells for entry in entries for cells, _ in entry.rows])
             filled = [column for column in filled if column.header not in ("implementation", "mode")]
             remarks = outcome.title != "Unchanged"
-            blocks.append(Grouped(columns=_COLUMNS, entries=entries, filled=filled, head="series", remarks=remarks))
+            table = page.Grouped(columns=_COLUMNS, entries=entries, filled=filled, head="series", remarks=remarks)
+            blocks.append(table)
         else:
             width = 240 if most is None else 400
             names = (f"{shorten(words.name(one.series), width)}{words.across(one)}" for one in shown)
-            blocks.append(Items(texts=tuple(names), mark=" " * INDENT, gap=False))
+            blocks.append(page.Items(texts=tuple(names), mark=" " * page.INDENT, gap=False))
         if more := len(changes) - len(shown):
-            blocks.append(Line(text=f"{' ' * INDENT}and {more:,} more; --format json lists them", style="dim"))
+            text = f"{' ' * page.INDENT}and {more:,} more; --format json lists them"
+            blocks.append(page.Line(text=text, style="dim"))
     size = sum(len(changes) for _, changes in outcome.groups)
-    return Section(title=f"{outcome.title} ({size:,})", blocks=blocks, folded=not outcome.bad)
+    return page.Section(title=f"{outcome.title} ({size:,})", blocks=blocks, folded=not outcome.bad)
 
 
 def _listed(outcome: _Outcome, changes: Sequence[Change]) -> list[Change]:
@@ -281,13 +267,13 @@ def _listed(outcome: _Outcome, changes: Sequence[Change]) -> list[Change]:
     return ordered if outcome.bad else ordered[:_LISTED]
 
 
-def _entry(case: str, change: Change) -> Entry:
+def _entry(case: str, change: Change) -> page.Entry:
     remarks, series = words.remarks(change), change.series
     styles = [{"change": OUTCOME_STYLES.get(row.judgement.outcome, "")} for row in _rows_of(change)]
-    return Entry(
+    return page.Entry(
         case=shorten(case, 400),
         name=shorten(words.name(series), 240),
-        rows=list(zip([cells_of(_COLUMNS, row) for row in _rows_of(change)], styles, strict=True)),
+        rows=list(zip([page.cells_of(_COLUMNS, row) for row in _rows_of(change)], styles, strict=True)),
         without=f"{shorten(series.implementation, 40)} {clean(series.mode)}",
         remarks=remarks,
         remark_cell=". ".join(line.rstrip(".") for line in remarks),

@@ -74,12 +74,12 @@ def _any_glyph() -> Iterator[None]:
         yield
 
 
-def color_of(implementation: str, variants: Sequence[str]) -> str:
-    return GREY if implementation == BASELINE else COLORS[list(variants).index(implementation) % len(COLORS)]
-
-
-def marker_of(implementation: str, variants: Sequence[str]) -> str:
-    return "o" if implementation == BASELINE else MARKERS[list(variants).index(implementation) % len(MARKERS)]
+def look_of(implementation: str, variants: Sequence[str]) -> dict[str, str]:
+    """Return the colour and the marker of an implementation."""
+    if implementation == BASELINE:
+        return {"color": GREY, "marker": "o"}
+    place = list(variants).index(implementation)
+    return {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
 
 
 class ShownFigure(Figure):
@@ -260,10 +260,7 @@ def draw_axis(chart: AxisChart, *, paper: bool = False) -> ShownFigure:
             axes.set_axis_off()
         for row in grid:
             row[0].set_ylabel(_wrapped(chart.y, high - 0.6, 9))
-        keys = [
-            _make_key(shorten(name, 30), color_of(name, variants), marker=marker_of(name, variants), ms=4)
-            for name in chart.names
-        ]
+        keys = [_make_key(shorten(name, 30), ms=4, **look_of(name, variants)) for name in chart.names]
         if any(panel.crossovers for panel in chart.panels) and not chart.words:
             keys.append(_make_key("crossover with the baseline", GREY, ls=":", lw=0.9))
         # A key's line takes as much room as about eight letters.
@@ -300,16 +297,16 @@ def _thin(figure: Figure, axes: Axes, *, words: bool) -> None:
 
 def _axis_panel(axes: Axes, panel: AxisPanel, chart: AxisChart, variants: Sequence[str]) -> None:
     for line in panel.lines:
-        color = color_of(line.name, variants)
+        look = look_of(line.name, variants)
         if chart.quantity == "speedup" and line.implementation == BASELINE:
-            axes.axhline(1, color=color, lw=1.4, zorder=1)
+            axes.axhline(1, color=look["color"], lw=1.4, zorder=1)
             continue
         x, y, low, high = np.array([(point.x, point.y, point.low, point.high) for point in line.points]).T
-        style: dict[str, Any] = {"color": color, "marker": marker_of(line.name, variants), "gid": f"line-{line.name}"}
+        style: dict[str, Any] = {**look, "gid": f"line-{line.name}"}
         style |= {"ls": "none" if chart.words else "-", "lw": 1.4, "elinewidth": 0.9, "capsize": 2, "ms": 4}
         axes.errorbar(x, y, yerr=_reach(y, low, high), zorder=3, **style)
     for crossover in panel.crossovers if not chart.words else ():
-        x, color = crossover.x, color_of(crossover.name, variants)
+        x, color = crossover.x, look_of(crossover.name, variants)["color"]
         axes.axvline(x, color=color, lw=0.9, ls=":", zorder=2, gid="crossover")
         axes.plot([x], [crossover.y], marker="o", ms=9, mfc="none", mec=color, ls="none", zorder=4)
         _add_note(axes, units.significant(x, 3), (x, 1), (3, -9), xycoords=axes.get_xaxis_transform(), color=color)

@@ -86,10 +86,6 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
     )
 
 
-def _shared(series: Sequence[SeriesFacts]) -> list[str]:
-    return shared_names((one.series.device_name, one.dtype, one.series.mode) for one in series)
-
-
 def state_of(speedup: float, low: float, high: float) -> str:
     """Return the state of a speedup: its interval lies above 1, below 1, or neither; `none` where there is no speedup."""
     if math.isnan(speedup):
@@ -160,19 +156,18 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
         if not all(0 < value < math.inf for value in (flops, moved, tflops)):
             continue
         label = labels[one.series.case]
-        points.append(
-            RooflinePoint(
-                series_index=index,
-                label=f"{label}, {one.series.mode}" if several else label,
-                implementation=one.series.implementation,
-                dtype=one.dtype,
-                intensity=flops / moved,
-                tflops=tflops,
-                gbps=one.numbers.get("gbps", math.nan),
-                fraction=roof_fraction(one, ceilings),
-            )
+        point = RooflinePoint(
+            series_index=index,
+            label=f"{label}, {one.series.mode}" if several else label,
+            implementation=one.series.implementation,
+            dtype=one.dtype,
+            intensity=flops / moved,
+            tflops=tflops,
+            gbps=one.numbers.get("gbps", math.nan),
+            fraction=roof_fraction(one, ceilings),
         )
-    parts = _shared(series)
+        points.append(point)
+    parts = shared_names((one.series.device_name, one.dtype, one.series.mode) for one in series)
     parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
     parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
     roofs, x, y = _roofs(points, ceilings)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -56,20 +56,7 @@ def render_rows(
 
     The title is the heading, or the key of the JSON document; the rows map columns to values, the first gives the order.
     """
-    if output not in FORMATS:
-        raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
-    if output == "json":
-        return to_json({title: rows})
-    if not rows:
-        return f"{clean(title)}: none\n"
-    if output == "markdown":
-        names, cells, numeric = _cells_of(rows)
-        return f"### {markdown_text(title)}\n\n{markdown_table(names, cells, right=numeric)}"
-    return (terminal or Terminal.of_stdout()).paint(rows_table(title, rows))
-
-
-def rows_table(title: str, rows: Sequence[Mapping[str, object]]) -> Table:
-    return rich_table(*_cells_of(rows), clean(title))
+    return render_page(output, lambda: {title: rows}, lambda: [Rows(title=title, rows=rows)], terminal)
 
 
 def _cells_of(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]], list[bool]]:
@@ -168,20 +155,6 @@ class Layout(Value):
 
     widths: Mapping[Column[Any], int]
     left_out: tuple[str, ...] = ()
-
-    @classmethod
-    def fit(cls, columns: Sequence[Column[Any]], cells: Sequence[Mapping[str, str]], width: int | None) -> Self:
-        """Return the layout of rows for a terminal so many columns wide, or endless."""
-        filled = filled_columns(columns, cells)
-        widths = {one: max([len(one.header), *(len(row[one.header]) for row in cells)]) for one in filled}
-        left_out: list[str] = []
-        while width and widths and INDENT + sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
-            last = max(widths, key=lambda column: column.drop)
-            if not last.drop:
-                break
-            left_out.append(last.header)
-            del widths[last]
-        return cls(widths=widths, left_out=tuple(left_out))
 
     def line(self, cells: Mapping[str, str], styles: Mapping[str, str], style: str = "") -> Text:
         """Return one line of cells and their styles, both by the column's header; all others have the one style."""
@@ -343,7 +316,9 @@ def _markdown(block: Block, layout: Layout) -> Iterator[tuple[str, int, str]]:
         case TableBlock():
             yield _markdown_table(block), 0, ""
         case Rows():
-            yield render_rows(block.title, block.rows, "markdown"), 0, ""
+            names, cells, numeric = _cells_of(block.rows)
+            table = f"### {markdown_text(block.title)}\n\n{markdown_table(names, cells, right=numeric)}"
+            yield table if block.rows else f"{clean(block.title)}: none\n", 0, ""
         case Grouped():
             yield from _markdown_rows(block)
         case Section():
@@ -398,7 +373,8 @@ def _painted(block: Block, layout: Layout) -> Iterator[Any]:
             yield from [Text(clean(block.title))] if block.title else []
             yield rich_table(block.headers, [map(clean, row) for row in block.rows], block.right)
         case Rows():
-            yield rows_table(block.title, block.rows)
+            title = clean(block.title)
+            yield rich_table(*_cells_of(block.rows), title) if block.rows else Text(f"{title}: none")
         case Grouped():
             yield from _painted_entries(block, layout)
         case Section():
@@ -464,9 +440,19 @@ def html_text(text: str) -> str:
 
 
 def _layout(blocks: Sequence[Block], width: int | None) -> Layout:
+    """Return the layout of the tables among blocks for a terminal so many columns wide, or endless."""
     tables = list(_tables(blocks))
-    rows = [cells for table in tables for entry in table.entries for cells, _ in entry.rows]
-    return Layout.fit(tables[0].columns if tables else (), rows, width)
+    cells = [cells for table in tables for entry in table.entries for cells, _ in entry.rows]
+    filled = filled_columns(tables[0].columns if tables else (), cells)
+    widths = {one: max([len(one.header), *(len(row[one.header]) for row in cells)]) for one in filled}
+    left_out: list[str] = []
+    while width and widths and INDENT + sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
+        last = max(widths, key=lambda column: column.drop)
+        if not last.drop:
+            break
+        left_out.append(last.header)
+        del widths[last]
+    return Layout(widths=widths, left_out=tuple(left_out))
 
 
 def _tables(blocks: Sequence[Block]) -> Iterator[Grouped]:

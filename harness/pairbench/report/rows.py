@@ -15,26 +15,10 @@ from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import CALL, Record, Series, result_of, speedup_of, speedup_over
 from pairbench.model.site import SeriesFacts, SeriesStatus
+from pairbench.report import render as page
 from pairbench.report import units
 from pairbench.report.operator_charts import intensity_of, ridge, roof_fraction
-from pairbench.report.render import (
-    BLANK,
-    Block,
-    Column,
-    Entry,
-    Grouped,
-    Items,
-    Layout,
-    Line,
-    Section,
-    Terminal,
-    cells_of,
-    clean,
-    filled_columns,
-    render_page,
-    shorten,
-    to_html,
-)
+from pairbench.report.render import Column, clean, shorten
 from pairbench.report.units import LEGEND
 
 _COLUMNS = ("flops", "bytes_moved", "tflops", "gbps", "roofline_fraction")
@@ -107,7 +91,7 @@ MEANINGS = {
 
 
 def _cells(record: Record) -> dict[str, str]:
-    cells = cells_of(COLUMNS, record)
+    cells = page.cells_of(COLUMNS, record)
     if withheld(record.device_kind, record.environment) and record.status == Status.MEASURED:
         cells |= {name: f"{cells[name]}?" for name in ("P50", "P95")} | {"interval": ""}
         cells["speedup"] = "withheld" if cells["speedup"] else ""
@@ -179,7 +163,7 @@ def note(record: Record, baseline: Record | None = None) -> str:
     over_best = units.over_best(record)
     of_call = (
         f"{over_best}, the best alternative" if over_best else "",
-        units.same_memory(record),
+        units.SAME_MEMORY if record.reuses_output else "",
         units.repeats_otherwise(record, baseline),
     )
     spills = most(record, "spills")
@@ -201,7 +185,7 @@ _NAMED = 10  # how many cases a line names
 
 
 def render(
-    records: Sequence[Record], output: str, *, problems: Sequence[str] = (), terminal: Terminal | None = None
+    records: Sequence[Record], output: str, *, problems: Sequence[str] = (), terminal: page.Terminal | None = None
 ) -> str:
     """Return the records of one run or more in one of `FORMATS`, on stdout's terminal where none is given.
 
@@ -212,7 +196,7 @@ def render(
         expanded_records = [expanded(record) for record in records]
         return {"records": expanded_records, "problems": problems, "notes": precision_remark(records)}
 
-    def blocks() -> list[Block]:
+    def blocks() -> list[page.Block]:
         notes = [*problems, *load_remarks(records)]
         if left := list(dict.fromkeys(str(record.case) for record in records if record.reason == OUT_OF_BUDGET)):
             more = f" and {len(left) - _NAMED} more, which --format json names" if len(left) > _NAMED else ""
@@ -220,11 +204,11 @@ def render(
             notes.append(f"skipped, {OUT_OF_BUDGET}, and first in the next run with one: {number}")
         return _blocks(records, notes)
 
-    return render_page(output, document, blocks, terminal)
+    return page.render_page(output, document, blocks, terminal)
 
 
 def html_table(records: Sequence[Record], problems: Iterable[str] = ()) -> str:
-    return to_html(_blocks(records, [*load_remarks(records), *problems]))
+    return page.to_html(_blocks(records, [*load_remarks(records), *problems]))
 
 
 def expanded(record: Record) -> dict[str, Any]:
@@ -239,52 +223,52 @@ def _object(text: str | None) -> object:
         return text
 
 
-def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[Block]:
+def _blocks(records: Sequence[Record], problems: Sequence[str]) -> list[page.Block]:
     # Records for which a run had no time may be most; they are named in one line.
     tried = ordered(record for record in records if record.reason != OUT_OF_BUDGET)
     rows = [(record, _cells(record)) for record in tried]
     baselines = {(case_of(record), record.mode): record for record in tried if record.role == "baseline"}
-    filled = filled_columns(COLUMNS, [cells for _, cells in rows])
+    filled = page.filled_columns(COLUMNS, [cells for _, cells in rows])
     several = len({record.device_uuid for record, _ in rows}) > 1
     doubted = any(cells["P50"].endswith("?") for _, cells in rows)
 
-    def legend(layout: Layout) -> str:
+    def legend(layout: page.Layout) -> str:
         shown = {*(column.header for column in layout.widths), *(["?"] if doubted else [])}
         return "; ".join(f"{word}: {meaning}" for word, meaning in MEANINGS.items() if word in shown)
 
-    blocks: list[Block] = []
+    blocks: list[page.Block] = []
     for _, of_run in itertools.groupby(rows, key=lambda row: row[0].run_id):
         in_run = list(of_run)
-        blocks += [Line(text=heading(in_run[0][0]), style="dim"), BLANK]
+        blocks += [page.Line(text=heading(in_run[0][0]), style="dim"), page.BLANK]
         for _, of_operator in itertools.groupby(in_run, key=lambda row: operator_of(row[0])):
             in_operator = list(of_operator)
             entries = [
                 _entry(record, cells, baselines.get((case_of(record), record.mode)), several_devices=several)
                 for record, cells in in_operator
             ]
-            table = Grouped(columns=COLUMNS, filled=filled, entries=entries)
-            blocks.append(Section(title=title(in_operator[0][0]), level=3, blocks=[table]))
+            table = page.Grouped(columns=COLUMNS, filled=filled, entries=entries)
+            blocks.append(page.Section(title=title(in_operator[0][0]), level=3, blocks=[table]))
             if len(blocks) == 3:  # below the first table alone
-                blocks.append(Line(text=legend, style="dim", gap=True))
+                blocks.append(page.Line(text=legend, style="dim", gap=True))
     if any(result_of(record) is not CALL for record in records):  # a CPU has no other latency
-        blocks.append(Line(text=LEGEND, style="dim"))
+        blocks.append(page.Line(text=LEGEND, style="dim"))
     if rows:
         counts = Counter(record.status for record in records)
         text = ", ".join(f"{number} {status}" for status, number in counts.most_common())
-        blocks.append(Line(text=text, markdown=False))
-    blocks += [Line(text=line, style="dim") for line in precision_remark(records)]
-    blocks.append(Line(text=lambda layout: layout.note, style="dim"))
-    return [*blocks, Items(texts=tuple(problems), mark="", style="yellow", gap=False)]
+        blocks.append(page.Line(text=text, markdown=False))
+    blocks += [page.Line(text=line, style="dim") for line in precision_remark(records)]
+    blocks.append(page.Line(text=lambda layout: layout.note, style="dim"))
+    return [*blocks, page.Items(texts=tuple(problems), mark="", style="yellow", gap=False)]
 
 
-def _entry(record: Record, cells: dict[str, str], baseline: Record | None, *, several_devices: bool) -> Entry:
+def _entry(record: Record, cells: dict[str, str], baseline: Record | None, *, several_devices: bool) -> page.Entry:
     known = ", ".join(filter(None, [record.tier, record.device_uuid if several_devices else None]))
     # The key is whole, so that it can be copied into the next command.
     case, remark = clean(f"{record.case or 'no case'}{f' ({known})' if known else ''}"), note(record, baseline)
     style, speedup = "", speedup_of(record)
     if speedup and record.role != "baseline" and not withheld(record.device_kind, record.environment):
         style = "green" if speedup.low > 1 else "red" if speedup.high < 1 else ""
-    return Entry(
+    return page.Entry(
         case=case,
         name=case,
         rows=[(cells, dict.fromkeys(("speedup", "interval"), style))],
@@ -358,12 +342,11 @@ def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str
         mode = "" if one.mode == "eager" else f" ({one.mode})"
         over_best = f"; {beside}" if (beside := units.over_best(one)) else ""
         lines.append(f"  {figure:<24} {clean(f'{one.implementation} of {one.case}{mode}{over_best}')}")
-    bad = [
-        f"{one.case or one.suite}, {one.implementation or 'not loaded'}: {note(one)}"
-        for one in records
-        if Status(one.status).bad
+    bad = [one for one in records if Status(one.status).bad]
+    needs = [
+        *(f"{one.case or one.suite}, {one.implementation or 'not loaded'}: {note(one)}" for one in bad),
+        *attention,
     ]
-    needs = [*bad, *attention]
     lines += ["Needs attention:" if needs else "Needs attention: nothing"]
     lines += [f"  {shorten(text, 150)}" for text in needs[:_LISTED]]
     return [*lines, *([f"  and {len(needs) - _LISTED} more"] if len(needs) > _LISTED else [])]

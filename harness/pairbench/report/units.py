@@ -403,7 +403,3 @@ def repeats_otherwise(record: Record, baseline: Record | None) -> str:
     return (
         f"calls on the same inputs are up to {error(record.repeat_error)} apart, where the baseline repeats to the bit"
     )
-
-
-def same_memory(record: Record) -> str:
-    return SAME_MEMORY if record.reuses_output else ""

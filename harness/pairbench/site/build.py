@@ -195,7 +195,7 @@ def build_site(config: Config, options: SiteOptions) -> Written:
     except EmptyStoreError as error:
         kept, missed = read_breakdowns(store)
         known: dict[str, Any] = {"problems": missed, "breakdowns": tuple(map(head_of, kept))}
-        facts = SiteFacts(store=shown_store(config), repository=None, runs=(), rows=(), events=(), **known)
+        facts = SiteFacts(store=shown_store(config), repository=None, runs=(), **known)
         written = publish(options.folder, _files(facts, {}, kept, options.address))
         return replace(written, problems=(str(error), *missed))
     problems = reading.facts.problems

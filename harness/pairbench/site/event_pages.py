@@ -23,9 +23,7 @@ from pairbench.report.units import listed
 from pairbench.site import paths
 from pairbench.site.events import TOLD_TOGETHER
 from pairbench.site.gather import SiteReading
-from pairbench.site.marks import event_spark
 from pairbench.site.paths import File
-from pairbench.site.payload import series_anchor
 from pairbench.site.store_events import by_id
 from pairbench.site.templates import render
 from pairbench.store.documents import write_triage
@@ -35,14 +33,6 @@ _RUNS, _DAYS = (10, 50), (7, 30)
 WINDOWS = {f"{number}r": f"last {number} runs" for number in _RUNS}
 WINDOWS |= {f"{number}d": f"{number} days" for number in _DAYS}
 """What a reader may narrow events to, by its name in the address. Days count back from the newest run."""
-
-LIFE_MEANS = {
-    "still there": "no later run took it back",
-    "accepted": "this level was accepted on purpose",
-    "recovered": "a later run is as good as those before it",
-    "noted": "it is some runs ago, and nobody is to blame for it",
-    "superseded": "something else took its place: a new definition, or of a gain its loss",
-}
 
 
 def headline(event: Event) -> SimpleNamespace:
@@ -112,10 +102,7 @@ def regressions(facts: SiteFacts) -> File:
         known=[one for one in rows if one.event.open and not one.event.is_new],
         ended=[one for one in rows if not one.event.open and not one.event.accepted],
         accepted=[one for one in rows if one.event.accepted],
-        means=LIFE_MEANS,
         changes=changes,
-        event_spark=event_spark,
-        series_anchor=series_anchor,
         SHOWN=SHOWN,
         choices={
             "window": WINDOWS,

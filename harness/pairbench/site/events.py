@@ -153,20 +153,19 @@ def _series_event(
     now = trend.points[index].record
     then = trend.points[before].record if before is not None else None
 
-    def covered(metric: str, value: float | str | None) -> bool:
+    def covers(metric: str, value: float | str | None) -> bool:
         number = value if isinstance(value, int | float) else None
         return accepted is not None and accepted.covers(metric, number, now.definition_hash)
 
-    parts = [
-        _Part(one.outcome, one.worse, one.ended, one.superseded, covered(one.metric, one.current)) for one in steps
-    ]
+    parts = [_Part(one.outcome, one.worse, one.ended, one.superseded, covers(one.metric, one.current)) for one in steps]
     if life is not None and move is not None:
         outcome = outcome_of_move(move.size, move.attribution)
-        on_purpose = covered(trend.latency.p50, move.after_ns)
+        on_purpose = covers(trend.latency.p50, move.after_ns)
         parts.append(_Part(outcome, move.size > 1, life.ended, life.superseded, on_purpose))
     reasons = [*(step.reason for step in steps), *dict.fromkeys(step.why for step in steps)]
     start = max(0, index - _AROUND)
     history = _history(trend, None if life is not None or first is None else first.metric)
+    counts = [CountStep(metric=one.metric, before=one.reference, after=one.current, reason=one.reason) for one in steps]
     moved = Moved(
         series=trend.series,
         change=move.own if move else None,
@@ -176,9 +175,7 @@ def _series_event(
         control=move.control if move else None,
         attribution=move.attribution if move and not steps else first.attribution if first else None,
         reason="; ".join(filter(None, [*reasons, move.reason if move else ""])),
-        counts=tuple(
-            CountStep(metric=one.metric, before=one.reference, after=one.current, reason=one.reason) for one in steps
-        ),
+        counts=tuple(counts),
         history=history[start : index + _AROUND],
         place=index - start,
         **_fate(parts, trend, accepted),
@@ -299,6 +296,7 @@ def _until(trend: Trend, change: Change, moved: Moved) -> tuple[str, str | None]
 
 RunKey = tuple[str, str]  # a run and a device model
 Heads = Mapping[RunKey, RunHead]
+Measured = Mapping[RunKey, Collection[Series]]
 
 
 def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
@@ -326,9 +324,7 @@ def id_of(key: Key) -> str:
     return hashlib.sha256("\0".join(key).encode()).hexdigest()[:12]
 
 
-def _other_ids(
-    key: Key, several: Sequence[SeriesEvent], heads: Iterable[RunHead], taken: Collection[str]
-) -> Iterable[str]:
+def _other_ids(key: Key, several: Sequence[SeriesEvent], heads: Iterable[RunHead], taken: set[str]) -> Iterable[str]:
     """Yield ids that the event may have had while fewer runs were known: that of a level that begins nearby, or in the drift."""
     if key[0] not in ("moved", "drift"):
         return
@@ -369,13 +365,11 @@ def lasting(events: Iterable[SeriesEvent]) -> dict[Series, SeriesEvent]:
     return worst
 
 
-def kernels_wanted(events: Sequence[Event]) -> dict[str, set[Series]]:
-    wanted: defaultdict[str, set[Series]] = defaultdict(set)
-    for event in (part for whole in events for part in whole.everywhere):
-        for run in (event.before, event.after):
-            if run is not None and event.kind not in ("failed", *TOLD_TOGETHER):
-                wanted[run.run_id] |= {one.series for one in event.moved}
-    return dict(wanted)
+def kernels_wanted(events: Sequence[Event]) -> tuple[set[str], set[str]]:
+    """Return the runs and the cases whose kernels say what moved."""
+    parts = [part for whole in events for part in whole.everywhere if part.kind not in ("failed", *TOLD_TOGETHER)]
+    runs = {run.run_id for part in parts for run in (part.before, part.after) if run is not None}
+    return runs, {one.series.case for part in parts for one in part.moved}
 
 
 def with_kernels(event: Event, records: Mapping[tuple[str, Series], Record]) -> Event:

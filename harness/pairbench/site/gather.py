@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pairbench.analyze.facts import NUMBERS, ceilings_of, environment_of, remeasured_blocks, run_head, series_facts
 from pairbench.analyze.history.moves import COLUMNS as COUNTED
@@ -28,7 +28,7 @@ from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts
 from pairbench.report import comparison_words as words
 from pairbench.site import events as site_events
 from pairbench.site import paths
-from pairbench.site.events import RunKey, SeriesEvent
+from pairbench.site.events import Measured, RunKey, SeriesEvent
 from pairbench.site.paths import Contribution, OperatorFacts, RunFacts, digest, head_of
 from pairbench.site.store_events import environment_events, new_operator, shifts_of, with_states
 from pairbench.site.summary import gate_status_of, gpu_ratios, overview_rows, spreads, with_open
@@ -52,6 +52,8 @@ _RUNS = 40  # the number of runs that are judged: each takes a while to be read,
 Judge = Callable[[str], Sequence[Change]]  # what a comparison of a run with its reference says
 Jobs = Sequence[Callable[[], Any]]
 Each = Callable[[Jobs], Iterable[Any]]  # yields what each job returns, in order
+Facts = TypeVar("Facts")
+Make = Callable[[SiteFacts, Facts], Any]  # makes a page
 Find = Callable[[str, str], Any]
 """Returns the values that other pages need of a page, by its name and the digest of its inputs; None where it has to be made."""
 
@@ -93,7 +95,7 @@ def compared(judge: Judge, heads: Iterable[RunHead], newest: Mapping[Series, str
 
 
 def judged(
-    judge: Judge, heads: Collection[RunHead], series: Mapping[RunKey, Collection[Series]]
+    judge: Judge, heads: Collection[RunHead], series: Measured
 ) -> tuple[dict[RunKey, str], dict[RunKey, RunVerdicts]]:
     """Return the earlier run to show each run beside, and the verdicts on the newest runs."""
     pairs = overlapping(tuple(heads), series)
@@ -115,7 +117,7 @@ _OUTCOMES = tuple(map(GateOutcome, ("failed", "regression", "missing", "improvem
 stand by themselves; all else is noise or nothing."""
 
 
-def overlapping(runs: Sequence[RunHead], series: Mapping[RunKey, Collection[Series]]) -> dict[RunKey, str]:
+def overlapping(runs: Sequence[RunHead], series: Measured) -> dict[RunKey, str]:
     """Return the earlier run to show each run beside: the newest that measured enough of the same series; confirmations are passed over."""
     beside: dict[RunKey, str] = {}
     earlier: defaultdict[str, list[str]] = defaultdict(list)
@@ -214,9 +216,7 @@ class SiteReading:
             (first,), records = from_table(table.slice(0, 1), Record), records_of(table)
             self._heads[key] = run_head(first, records)
             measured[key] = _series_in_budget(*(tuple(records.values(name)) for name in ("reason", *COLUMNS)))
-        newest: dict[Series, str] = {}
-        for (run_id, _), here in measured.items():
-            newest |= dict.fromkeys(here, run_id)
+        newest = {series: run_id for (run_id, _), here in measured.items() for series in here}
         self._measured = measured
         self.suites = sorted({series.suite for series in newest})
         self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
@@ -230,9 +230,7 @@ class SiteReading:
             whole, missed = reader.read_records(self._store, [run_id])
             problems += missed
             self._newest |= {its: one for one in whole if (its := Series.of(one)) and newest.get(its) == run_id}
-        judge = functools.cache(
-            lambda run_id: early().get(run_id) or comparer.compare(current=run_id).comparison.changes
-        )
+        judge = functools.cache(lambda run: early().get(run) or comparer.compare(current=run).comparison.changes)
         self._changes = compared(judge, self._heads.values(), newest)
         beside, self.verdicts = judged(judge, self._heads.values(), measured)
         self._accepted = comparer.accepted_levels(self._newest)
@@ -242,29 +240,22 @@ class SiteReading:
         for reading in (comparer.acceptances, comparer.calibrations, breakdowns, self._triages):
             problems += reading.problems
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
-        gpus: defaultdict[str, set[str]] = defaultdict(set)
-        for head in runs:
-            gpus[head.device_name].update(head.device_uuids)
+        gpus = {(head.device_name, uuid) for head in runs for uuid in head.device_uuids}
         self.facts = SiteFacts(
             store=shown_store(config),
             repository=repository,
             runs=tuple(runs),
-            rows=(),
-            events=(),
             beside=beside,
             problems=tuple(dict.fromkeys((*self._whole.problems, *problems))),
             options=options,
             self_tests=config.self_tests,
             breakdowns=tuple(map(head_of, self.breakdowns)),
-            several_gpus=any(len(of_model) > 1 for of_model in gpus.values()),
+            several_gpus=len(gpus) > len({device_name for device_name, _ in gpus}),
         )
         """What every page knows; rows and events are in it once `operators` has been gone through."""
 
     def operators(
-        self,
-        find: Find = lambda *_: None,
-        make: Callable[[SiteFacts, OperatorFacts], Any] = lambda _, facts: facts,
-        each: Each = one_by_one,
+        self, find: Find = lambda *_: None, make: Make[OperatorFacts] = lambda _, facts: facts, each: Each = one_by_one
     ) -> Iterator[tuple[str, str, Contribution, Any]]:
         """Yield every operator on every device model that `find` does not find, and put what is said of all of them together.
 
@@ -300,8 +291,7 @@ class SiteReading:
             inputs = digest(rows, described, of_series, with_samples, replace(site, runs=()), of_heads, elsewhere)
             found.append(find(name, inputs))
             if found[-1] is None:
-                known = key, records_of(table), described, elsewhere, site.runs, samples
-                jobs.append(functools.partial(job, name, inputs, site, *known))
+                jobs.append(functools.partial(job, name, inputs, site, key, records_of(table), elsewhere, samples))
                 needed.update(with_samples)
         # Read here, for a forked process must not use a connection to a store.
         samples |= {run_id: reader.latency_samples(self._store, run_id).value for run_id in sorted(needed)}
@@ -313,16 +303,11 @@ class SiteReading:
         self.facts = self._with_all([one for one in found if one is not None])
 
     def _operator(
-        self,
-        key: tuple[str, str, str],
-        records: LazyRecords,
-        described: About | None,
-        elsewhere: tuple[str, ...],
-        heads: Sequence[RunHead],
-        samples: Samples,
+        self, key: tuple[str, str, str], records: LazyRecords, elsewhere: tuple[str, ...], samples: Samples
     ) -> OperatorFacts:
         device_name, suite, operator = key
-        trends, own = self._trends(key, records), list[SeriesEvent]()
+        places = {(run_id, device_name) for run_id in records.values("run_id")}
+        described, trends, own = self.about(suite).get(operator), self._trends(key, records), list[SeriesEvent]()
         for trend in trends:
             own += site_events.series_events(trend, self._changes[trend.series], self._accepted.get(trend.series))
         worst = site_events.lasting(own)
@@ -345,7 +330,7 @@ class SiteReading:
             series=series,
             trends=trends,
             ceilings=next((one for one in ceilings if one), {}),
-            events=site_events.events_of(own, {(head.run_id, device_name): head for head in heads}),
+            events=site_events.events_of(own, {place: self._heads[place] for place in places}),
             elsewhere=elsewhere,
             contribution=contribution,
         )
@@ -353,11 +338,8 @@ class SiteReading:
     def _with_all(self, several: Sequence[Contribution]) -> SiteFacts:
         single = site_events.events_of((event for one in several for event in one.happened), self._heads)
         shifted = environment_events((shift for one in several for shift in one.shifts), self._heads)
-        added = [
-            event
-            for one in several
-            for event in new_operator(one.first_run, one.series, self._heads, self._measured, self.facts.beside)
-        ]
+        known = (self._heads, self._measured, self.facts.beside)
+        added = [event for one in several for event in new_operator(one.first_run, one.series, *known)]
         events = self._explained(site_events.joined([*single, *added, *shifted]))
         ratios = ((one.series[0].device_name, ratio) for one in several for ratio in one.ratios)
         owners = {(one.series[0].suite, one.rows[0].operator): one.owner for one in several if one.owner}
@@ -370,10 +352,7 @@ class SiteReading:
         )
 
     def runs(
-        self,
-        find: Find = lambda *_: None,
-        make: Callable[[SiteFacts, RunFacts], Any] = lambda _, facts: facts,
-        each: Each = one_by_one,
+        self, find: Find = lambda *_: None, make: Make[RunFacts] = lambda _, facts: facts, each: Each = one_by_one
     ) -> Iterator[tuple[str, str, Any, Any]]:
         """Yield every run that `find` does not find, as `operators` does; their pages show events, so these come after the operators."""
         shown: defaultdict[RunKey, list[Event]] = defaultdict(list)
@@ -445,12 +424,11 @@ class SiteReading:
         return series_facts(record, trend.series, gate_status, samples=sampled.get(sampled_as(record, sampled)))
 
     def _explained(self, events: Sequence[Event]) -> tuple[Event, ...]:
-        wanted = site_events.kernels_wanted(events[:_EXPLAINED])
-        if not wanted:
+        run_ids, cases = site_events.kernels_wanted(events[:_EXPLAINED])
+        if not run_ids:
             return tuple(events)
-        cases = {series.case for several in wanted.values() for series in several}
         columns = ("run_id", *COLUMNS, "kernels")
-        reading = reader.read_series(self._store, where={"case": cases}, columns=columns, run_ids=set(wanted))
+        reading = reader.read_series(self._store, where={"case": cases}, columns=columns, run_ids=run_ids)
         records = {(record.run_id, series): record for record in reading.value if (series := Series.of(record))}
         return tuple(site_events.with_kernels(event, records) for event in events)
 
@@ -461,11 +439,8 @@ def about_of(config: Config, suite: str) -> Mapping[str, About]:
     name = PurePosixPath(suite)
     if name.is_absolute() or ".." in name.parts:
         return {}
-    places = (
-        config.root / suite,
-        catalogue_folder("suites").parent / suite,
-        *(place / name.name for place in default_places(config)),
-    )
+    places = [config.root / suite, catalogue_folder("suites").parent / suite]
+    places += [place / name.name for place in default_places(config)]
     return next((of_suite for place in places if (of_suite := about(place, suite))), {})
 
 

@@ -12,8 +12,8 @@ from pairbench.model.site import Moved, OverviewRow, SeriesFacts
 from pairbench.report import units
 from pairbench.report.operator_charts import state_of
 from pairbench.report.units import case_labels
-from pairbench.site.payload import implementations, series_anchor
-from pairbench.site.summary import tier_rank
+from pairbench.site.paths import series_anchor
+from pairbench.site.summary import implementations, tier_rank
 
 _WIDTH, _HEIGHT, _EDGE = 100.0, 24.0, 3.0
 

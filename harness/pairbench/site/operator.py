@@ -16,9 +16,9 @@ from pairbench.report.units import both_speedups, case_labels, issuing, overwrit
 from pairbench.site import paths
 from pairbench.site.event_pages import changes, headline
 from pairbench.site.marks import heat_map
-from pairbench.site.paths import File, OperatorFacts
-from pairbench.site.payload import beside_result, implementations, operator_payload, script, series_anchor
-from pairbench.site.summary import operator_verdict, worst_series
+from pairbench.site.paths import File, OperatorFacts, series_anchor
+from pairbench.site.payload import beside_result, operator_payload, script
+from pairbench.site.summary import implementations, operator_verdict, worst_series
 from pairbench.site.templates import render
 
 LIMITS = {  # what limits a series, each with its condition

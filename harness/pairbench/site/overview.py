@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import SimpleNamespace
 
-from pairbench.analyze.history.points import moment_of
 from pairbench.features.breakdown.breakdown import PROFILED, Rows, sentences, side_by_side, tables, tree_rows
 from pairbench.features.breakdown.summary import by_kind, parts_ns, tree_of
 from pairbench.model.breakdown import Breakdown, KeptBreakdown
@@ -20,11 +19,10 @@ from pairbench.report import units
 from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, changes, event_rows, headline
 from pairbench.site.events import TOLD_TOGETHER
-from pairbench.site.marks import event_spark, spark, strip
-from pairbench.site.paths import File, RunFacts
-from pairbench.site.payload import beside_result, grouped, run_payload, script, series_anchor
+from pairbench.site.paths import File, RunFacts, series_anchor
+from pairbench.site.payload import beside_result, grouped, run_payload, script
 from pairbench.site.summary import device_summaries, family_of, is_self_test, operator_summaries
-from pairbench.site.templates import render
+from pairbench.site.templates import render, time_of
 
 _EVENTS = 60  # number of open events that the page holds, the worst first; it shows those in the reader's window
 _COLUMNS = 3  # number of device models whose column is seen at first; those of others where a reader chooses them
@@ -58,14 +56,10 @@ def overview(facts: SiteFacts) -> File:
         matrix=_matrix(rows),
         columns=_COLUMNS,
         varies={name: len(values) > 1 for name, values in choices.items()},
-        strip=strip,
-        is_self_test=is_self_test,
         devices=sorted({run.device_name for run in facts.runs}),
         events=new[:_EVENTS],
         measured=any(row.statuses.get("measured") for row in rows),
         ranks={state: rank for rank, state in enumerate(STATES)},
-        spark=spark,
-        event_spark=event_spark,
     )
 
 
@@ -114,7 +108,7 @@ def newest_night(facts: SiteFacts) -> SimpleNamespace | None:
     """
     runs_of: defaultdict[str, list[tuple[dt.datetime, RunHead]]] = defaultdict(list)
     for head in facts.runs:
-        if head.confirms is None and (at := _moment(head)) is not None:
+        if head.confirms is None and (at := time_of(head.started_at)) is not None:
             runs_of[head.device_name].append((at, head))
     if not runs_of:
         return None
@@ -136,7 +130,7 @@ def newest_night(facts: SiteFacts) -> SimpleNamespace | None:
     }
     keys = {(head.run_id, head.device_name) for head in heads}
     opened = [event for event in facts.events if event.open]
-    began = [at for event in opened if (at := _moment(event.after)) is not None]
+    began = [at for event in opened if (at := time_of(event.after.started_at)) is not None]
     skipped, late, due = 0, "", None
     of_newest = times[heads[0].device_name]
     if interval := _interval(of_newest[1:]):
@@ -161,11 +155,6 @@ def newest_night(facts: SiteFacts) -> SimpleNamespace | None:
         skipped=skipped,  # runs that were due between the newest two
         due=due,  # when the next run is late
     )
-
-
-def _moment(head: RunHead) -> dt.datetime | None:
-    at = moment_of(head.started_at)
-    return None if at is None else dt.datetime.fromtimestamp(at, dt.UTC)
 
 
 def _series(head: RunHead) -> int:
@@ -248,14 +237,7 @@ def compare(facts: SiteFacts) -> File:
     devices: dict[str, list[RunHead]] = {}
     for head in facts.runs:
         devices.setdefault(head.device_name, []).append(head)
-    return render(
-        paths.COMPARE,
-        facts,
-        options=shlex.join(facts.options),
-        devices=devices,
-        beside=facts.beside,
-        comparable=len(facts.runs) > 1,
-    )
+    return render(paths.COMPARE, facts, options=shlex.join(facts.options), devices=devices)
 
 
 _COLOURS = 8  # number of parts with a colour of their own; the rest of a bar is one part

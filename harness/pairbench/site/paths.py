@@ -127,14 +127,14 @@ def anchor(text: str) -> str:
     return _file(text, text)
 
 
-def _digest(text: str) -> str:
-    """Return a short id for one of many things on a page, which nobody reads."""
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+def series_anchor(series: Series) -> str:
+    return digest(f"{series.case}-{series.implementation}-{series.mode}")
 
 
 def _file(shown: str, *whole: str) -> str:
     words = re.sub(r"[^a-z0-9_]+", "-", shown.lower()).strip("-_")[:_LONGEST].strip("-_")
-    return "-".join(filter(None, (words, _digest("\0".join(whole)))))
+    short = _sha("\0".join(whole).encode(errors="surrogatepass"))[:8]  # which nobody reads
+    return "-".join(filter(None, (words, short)))
 
 
 CACHE = ".pairbench-site.cache"

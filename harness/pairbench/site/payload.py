@@ -13,8 +13,7 @@ from typing import Any
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.plain import plain
-from pairbench.model.plan import BASELINE
-from pairbench.model.record import CALL, DEVICE, Series
+from pairbench.model.record import CALL, DEVICE
 from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.comparison_words import kernel_name, short_commit
 from pairbench.report.operator_charts import RooflineChart, SpeedupChart
@@ -22,8 +21,8 @@ from pairbench.report.render import shorten
 from pairbench.report.trend import series_chart
 from pairbench.report.units import AXES, case_labels
 from pairbench.site import paths
-from pairbench.site.paths import OperatorFacts, RunFacts
-from pairbench.site.summary import worst_series
+from pairbench.site.paths import OperatorFacts, RunFacts, series_anchor
+from pairbench.site.summary import implementations, worst_series
 from pairbench.site.templates import commit_url
 from pairbench.stats import rounded
 
@@ -244,15 +243,6 @@ def operator_payload(
     }
 
 
-def implementations(series: Iterable[SeriesFacts]) -> list[str]:
-    """Return the names of implementations in the order that decides their colours, the baseline first."""
-    return sorted(dict.fromkeys(one.series.implementation for one in series), key=lambda name: name != BASELINE)
-
-
-def series_anchor(series: Series) -> str:
-    return paths.digest(f"{series.case}-{series.implementation}-{series.mode}")
-
-
 def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
     named = [
         [kernels.setdefault(kernel.name, len(kernels)), kernel.count, figures(kernel.total_ns, _DIGITS)]
@@ -302,26 +292,18 @@ def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
 
 def _speedup(chart: SpeedupChart) -> dict[str, Any]:
     points = [
-        [
-            *(point.series_index, point.group, point.row),
-            *_cut((point.speedup, point.low, point.high)),
-            *(point.state, point.note),
-        ]
-        for point in chart.points
+        [index, group, row, *_cut((speedup, low, high)), state, note]
+        for index, group, row, _, speedup, low, high, state, note in chart.points
     ]
     columns = ("groups", "heads", "rows", "shared", "log")
     return {**{name: getattr(chart, name) for name in columns}, "points": points}
 
 
 def _roofline(chart: RooflineChart) -> dict[str, Any]:
-    points = [
-        [
-            *(point.series_index, point.label),
-            *_cut((point.intensity, point.tflops, point.gbps, point.fraction)),
-            shorten(point.dtype, 20),
-        ]
-        for point in chart.points
-    ]
+    points = []
+    for one in chart.points:
+        numbers = _cut((one.intensity, one.tflops, one.gbps, one.fraction))
+        points.append([one.series_index, one.label, *numbers, shorten(one.dtype, 20)])
     return {
         "roofs": [{**dataclasses.asdict(roof), "x": _cut(roof.x), "y": _cut(roof.y)} for roof in chart.roofs],
         "x": _cut(chart.x),

@@ -3,7 +3,7 @@
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from itertools import groupby
 from math import isfinite
 from typing import Any
@@ -106,8 +106,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Series):
         return value.name
     if is_dataclass(value) and not isinstance(value, type):
-        value = {**{one.name: getattr(value, one.name) for one in fields(value)}, **_instead(value)}
-        return _plain({name: item for name, item in value.items() if name not in ("history", "place")})
+        named = {**vars(value), **_instead(value)}
+        return _plain({name: item for name, item in named.items() if name not in ("history", "place")})
     if isinstance(value, Mapping):
         return {str(key): _plain(value[key]) for key in sorted(value)}
     if isinstance(value, Interval | tuple | list):

@@ -7,17 +7,17 @@ import datetime as dt
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pairbench.analyze.history.moves import lines_of
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome
 from pairbench.model.record import Series
 from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
-from pairbench.site.events import Heads, RunKey, id_of, runs_by_device
+from pairbench.site.events import Heads, Measured, RunKey, id_of, runs_by_device
 
 _OPEN = 8  # the runs of a device model for which such an event is open
 _LEAST = 3  # the fewest values before a change of environment that say how far a series spreads
@@ -57,7 +57,6 @@ def shifts_of(trend: Trend) -> Iterator[Shift]:
             change=math.exp(shift),
             before_ns=math.exp(median(before)),
             after_ns=math.exp(median(after)),
-            control=None,
             attribution=Attribution.ENVIRONMENT,
             reason=found[0].reason if found else "",
         )
@@ -109,11 +108,7 @@ def _life(place: int, runs: Sequence[RunHead]) -> str:
 
 
 def new_operator(
-    first: str,
-    series: Sequence[Series],
-    heads: Heads,
-    measured: Mapping[RunKey, Collection[Series]],
-    beside: Mapping[RunKey, str],
+    first: str, series: Sequence[Series], heads: Heads, measured: Measured, beside: Mapping[RunKey, str]
 ) -> Iterator[Event]:
     """Yield the event of an operator of a device model that was not in the store from the start, by its first run.
 
@@ -128,8 +123,7 @@ def new_operator(
         return
     runs = runs_by_device(heads)[key[1]]
     life = _life(runs.index(heads[key]), runs)
-    unknown: dict[str, Any] = dict.fromkeys(("change", "before_ns", "after_ns", "control", "attribution"))
-    told = {"outcome": GateOutcome.NEW, "reason": "the first run of the operator", "life": life, **unknown}
+    why = "the first run of the operator"
     yield Event(
         key=id_of(("new", key[1], f"{series[0].suite}\0{series[0].operator}")),
         kind="new",
@@ -137,7 +131,7 @@ def new_operator(
         device_name=key[1],
         before=heads[before],
         after=heads[key],
-        moved=tuple(Moved(series=one, **told) for one in series),
+        moved=tuple(Moved(series=one, outcome=GateOutcome.NEW, reason=why, life=life) for one in series),
         era=(),
         outcome=GateOutcome.NEW,
         life=life,

@@ -66,6 +66,11 @@ def worst_series(series: Iterable[SeriesFacts]) -> SeriesFacts | None:
     return min((one for one in series if one.gate_status.lasting), key=rank, default=None)
 
 
+def implementations(series: Iterable[SeriesFacts]) -> list[str]:
+    """Return the names of implementations in the order that decides their colours, the baseline first."""
+    return sorted(dict.fromkeys(one.series.implementation for one in series), key=lambda name: name != BASELINE)
+
+
 def worst(states: Iterable[str]) -> str:
     """Return the state that asks for attention first; skipped where there is none."""
     return min(states, key=STATES.index, default="skipped")

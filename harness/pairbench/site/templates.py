@@ -18,11 +18,14 @@ from jinja2 import Environment, FileSystemBytecodeCache, FunctionLoader, StrictU
 from markupsafe import Markup
 
 from pairbench import __version__
+from pairbench.analyze.history.points import moment_of
 from pairbench.model.site import STATES, SiteFacts
 from pairbench.report import units
 from pairbench.report.render import shorten
 from pairbench.site import paths
+from pairbench.site.marks import event_spark, spark, strip
 from pairbench.site.paths import File
+from pairbench.site.summary import is_self_test
 from pairbench.workflow.setup import catalogue_folder
 
 _TITLE = 500  # number of letters of a long name in its tooltip
@@ -58,15 +61,17 @@ def cut(text: object, width: int = 48) -> Markup:
     return Markup("<bdi>{}</bdi>").format(parted) if tag == "bdi" else parted
 
 
+def time_of(text: str) -> dt.datetime | None:
+    at = moment_of(text)
+    return None if at is None else dt.datetime.fromtimestamp(at, dt.UTC)
+
+
 def moment(text: str | None) -> Markup:
     """Return a moment in UTC like `2026-11-20 15:39`; text that is none stays text."""
     if not text:
         return Markup("")
-    try:
-        at = dt.datetime.fromisoformat(text)
-    except ValueError:
+    if (at := time_of(text)) is None:
         return cut(text, 25)
-    at = at.astimezone(dt.UTC) if at.tzinfo else at.replace(tzinfo=dt.UTC)
     return Markup('<time datetime="{}">{}</time>').format(f"{at:%Y-%m-%dT%H:%M:%SZ}", f"{at:%Y-%m-%d %H:%M}")
 
 
@@ -98,31 +103,6 @@ _FILTERS: tuple[Any, ...] = (
     *(count, cut, moment, number, query, short, span, state),
     *(units.between, units.change, units.duration, units.percent, units.ratio, units.significant, units.size),
 )
-
-MEANINGS = {  # what the words of the pages mean; every page has them at its foot
-    "failed": "it raised, crashed, took too long or too much memory, or its output is wrong",
-    "regression": "proven worse, with the code as the likely cause, or launching, dispatching or holding more",
-    "undecided": "neither a change nor its absence is proven, or it moved and the machine or the environment may be the cause",
-    "improvement": "proven better",
-    "new": "there is no earlier run to hold it against",
-    "unchanged": "proven to be the same, or on the level that it had before",
-    "skipped": "left out on purpose, with a reason",
-    "accepted": "worse on purpose: somebody accepted this level with `pairbench accept`",
-    "known": "open, and somebody said what it is with `pairbench triage`: investigating, filed, expected until a day, or not ours",
-    "recovered": "a later run is as good as those before the event",
-    "superseded": "something else took its place, such as a new definition, or of a gain its loss",
-    "series": "one implementation of one case in one mode on one device model, over runs",
-    "group": "the cases of an operator that share dtype, tier, mode and device model",
-    "tier": "how large a case is: headline and real are sizes that people run, smoke only shows that it works",
-    "mode": "eager, compiled by torch.compile, or replayed as a CUDA graph",
-    "speedup": "baseline over variant in one run: above 1 the variant is faster",
-    "change": "later over earlier run of one series: above 0 % it became slower",
-    "control": "what was measured beside a series and should not have moved: the baseline of a variant",
-    "tolerance left": "the margin: how much of the allowed error is left at the worst element; 100 % is equal to the baseline",
-    "host-bound": "issuing a call takes the host longer than its work takes the device",
-    "shown": "the 95 % interval lies on one side of 1",
-}
-
 
 _WEB = re.compile(r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~/-]*)?")
 _SHA = re.compile(r"[0-9a-f]{7,64}")
@@ -166,7 +146,8 @@ def _is_commit(commit: str | None) -> bool:
 
 _FUNCTIONS: tuple[Any, ...] = (
     *(commit_url, pull_request_url, range_url, source_url),
-    *(paths.anchor, paths.breakdown_page, paths.operator_page, paths.run_key, paths.run_page),
+    *(paths.anchor, paths.breakdown_page, paths.operator_page, paths.run_key, paths.run_page, paths.series_anchor),
+    *(event_spark, is_self_test, spark, strip),
 )
 
 
@@ -185,11 +166,10 @@ def environment(templates: Path) -> Environment:
     compiled = templates / "__pycache__"  # compiling the templates takes half a second
     with contextlib.suppress(OSError):
         compiled.mkdir(exist_ok=True)
+    writable = compiled.is_dir() and os.access(compiled, os.W_OK)
     made = Environment(
         loader=FunctionLoader(lambda name: _unindented(templates, name)),
-        bytecode_cache=FileSystemBytecodeCache(str(compiled))
-        if compiled.is_dir() and os.access(compiled, os.W_OK)
-        else None,
+        bytecode_cache=FileSystemBytecodeCache(str(compiled)) if writable else None,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -199,7 +179,7 @@ def environment(templates: Path) -> Environment:
     )
     made.filters.update({function.__name__: function for function in _FILTERS})
     made.globals.update({function.__name__: function for function in _FUNCTIONS})
-    made.globals.update(STATES=STATES, MEANINGS=MEANINGS, paths=paths, units=units, version=__version__)
+    made.globals.update(STATES=STATES, paths=paths, units=units, version=__version__)
     return made
 
 

@@ -15,8 +15,7 @@ from pairbench.report.operator_charts import speedup_chart
 from pairbench.report.trend import series_chart
 from pairbench.site import operator as operator_page
 from pairbench.site import paths
-from pairbench.site.paths import Contribution, OperatorFacts
-from pairbench.site.payload import series_anchor
+from pairbench.site.paths import Contribution, OperatorFacts, series_anchor
 from tests import builders
 from tests.report.site import made
 from tests.report.site.reading import Page, read, value_of

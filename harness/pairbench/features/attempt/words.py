@@ -116,7 +116,7 @@ def _words(one: Tried) -> list[str]:
     rate, part = rows.rate(record), rows.part_of_roof(record)
     further = [
         *(f"{rate}, {part} of the roof" if part else rate, units.remark(record)),
-        *(units.same_memory(record), record.reason or "", autotuned(record), *_remarks(one)),
+        *(units.SAME_MEMORY if record.reuses_output else "", record.reason or "", autotuned(record), *_remarks(one)),
     ]
     return list(filter(None, [", ".join(filter(None, parts)), "; ".join(filter(None, further))]))
 
