@@ -92,7 +92,9 @@ def run(cases: list[PlannedCase], fates: Fates) -> tuple[Observer, list[Any]]:
         patch.setattr(module, "Workers", lambda site, device, **more: FakeWorkers(lambda: FakeWorker(fates, jobs)))
         patch.setattr(module, "judge_of", lambda *_, **__: None)
         site: Any = SimpleNamespace(settings=Settings(rounds=2))
-        session = DeviceSession(site, CPU, Plan(cases=tuple(cases)), observer)
+        names = ("step", "stepped", "finished", "so_far")
+        heard = module.Observer(**{name: getattr(observer, name) for name in names})
+        session = DeviceSession(site, CPU, Plan(cases=tuple(cases)), heard)
         try:
             session.run(2)
         except InterruptedRunError:
