@@ -160,8 +160,11 @@ class Definition(Value):
         return found
 
 
-def is_definition(path: Path) -> bool:
-    """Return whether a file is a definition by where it lies."""
+def is_problem(path: Path) -> bool:
+    """Return whether a file is a definition, by where it lies, or a list of inputs of BackendBench, by how it begins."""
+    if path.suffix == ".txt" and path.is_file():
+        with path.open(errors="replace") as text:
+            return text.read(64).lstrip().startswith("Operator:")
     if path.name == "definition.json":
         return (path.parent / "workload.jsonl").is_file()
     above = [one for one in path.absolute().parents if one.name == "definitions"]
