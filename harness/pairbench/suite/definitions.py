@@ -5,6 +5,7 @@ FlashInfer-Trace keeps definitions below a folder `definitions`, with `workloads
 cannot be taken is left out with a sentence.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -162,8 +163,8 @@ class Definition(Value):
 
 def is_problem(path: Path) -> bool:
     """Return whether a file is a definition, by where it lies, or a list of inputs of BackendBench, by how it begins."""
-    if path.suffix == ".txt" and path.is_file():
-        with path.open(errors="replace") as text:
+    if path.suffix == ".txt":
+        with contextlib.suppress(OSError), path.open(errors="replace") as text:
             return text.read(64).lstrip().startswith("Operator:")
     if path.name == "definition.json":
         return (path.parent / "workload.jsonl").is_file()

@@ -1,6 +1,6 @@
 """Definitions of FlashInfer-Trace and SOL-ExecBench as operators: `run` of the reference is the baseline, each workload is a case.
 
-The rules of names, cases and inputs are in docs/problems.md; histories depend on them. KernelBench's form is in `worker.problems`, BackendBench's in `worker.input_lists`.
+The rules of names, cases and inputs are in docs/problems.md; histories depend on them. KernelBench's form is in `worker.problems`.
 """
 
 import functools
@@ -40,13 +40,13 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
     workloads = definition.workloads(left_out)
     reference = _loaded({"reference.py": definition.reference}, "reference.py")
     where = f"suite {label_of(path)}: its reference"
-    run = function_in(reference, "run", where)
+    run = _function(reference, "run", where)
     short = Counter(one.uuid[:_SHORT] for one in workloads)
     by_name = {one.uuid if short[one.uuid[:_SHORT]] > 1 else one.uuid[:_SHORT]: one for one in workloads}
     varying = [name for name, rule in definition.axes.items() if rule is None]
     axes = {name: f"axis_{name}" if name in _RESERVED else name for name in varying}
     cases = [{axes[name]: one.axes[name] for name in axes} | {"workload": key} for key, one in by_name.items()]
-    custom = function_in(reference, definition.custom, where) if definition.custom else None
+    custom = _function(reference, definition.custom, where) if definition.custom else None
     made = Cases(definition=definition, by_name=by_name, custom=custom)
     candidates = []
     for name, one in definition.solutions(against, left_out).items():
@@ -95,7 +95,7 @@ def assembled(
     made: Callable[..., Any],
     **more: Any,
 ) -> Operator:
-    """Return an operator whose baseline is `entry`, a function of the inputs that `made` returns; `digest` is of all that both depend on."""
+    """Return an operator whose baseline is `entry`, a function of the inputs that `made` returns; hashes cover both by `digest`."""
     space = {"__name__": home, "made": made, "problem_digest": digest, "entry": entry}
     variants = {"compiled": Variant(bound(_call, space), prepare=bound(_compiled, space), kind="library")}
     for one in candidates:
@@ -230,7 +230,7 @@ class Returning(Value):
 def load_solution(one: Solution, definition: Definition, sizes: Mapping[str, int]) -> Callable[..., Any]:
     """Load a candidate in the process that calls it, and return a function of the inputs; destination passing makes the outputs within the call."""
     module = _loaded(one.sources, one.entry) if one.sources else load_module(one.path.resolve())
-    function, outputs, into = function_in(module, one.function, one.path.name), definition.outputs, one.into
+    function, outputs, into = _function(module, one.function, one.path.name), definition.outputs, one.into
     if into is None:
         into = len(inspect.signature(function).parameters) > len(definition.inputs)
     if not into:
@@ -246,7 +246,7 @@ def load_solution(one: Solution, definition: Definition, sizes: Mapping[str, int
     return into_new
 
 
-def function_in(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
+def _function(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
     if not callable(function := getattr(module, name, None)):
         raise SuiteError(f"{where} defines no function {name}")
     return function

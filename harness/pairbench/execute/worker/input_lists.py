@@ -1,6 +1,6 @@
-"""Lists of inputs in BackendBench's text form as operators: one for each `Operator: aten.NAME`, with a case for each line `cnt: N, ARGS` below it.
+"""Lists of inputs in BackendBench's text form: an operator for each `Operator: aten.NAME`, a case for each `cnt: N, ARGS`.
 
-ARGS is parsed and never evaluated: `((T([8, 16], bf16), 2.0), {'dim': -1})`. The rules of names and cases are in docs/problems.md.
+ARGS is parsed and never evaluated: `((T([8, 16], bf16), 2.0), {'dim': -1})`. The rules are in docs/problems.md.
 """
 
 import ast
@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from pairbench.errors import SuiteError
 from pairbench.execute.worker import corpora
 from pairbench.execute.worker.calls import Make
-from pairbench.execute.worker.corpora import Candidate, assembled, function_in
+from pairbench.execute.worker.corpora import Candidate, assembled
 from pairbench.execute.worker.problems import digest_of_code, name_of
 from pairbench.model.operator import Operator
 from pairbench.model.plain import Value
@@ -34,12 +34,12 @@ _NAMES: dict[str, Any] = {"inf": math.inf, "nan": math.nan, **{text: dtype for d
 
 
 def operators_of(path: Path, module: ModuleType | None, against: str) -> Iterable[Operator]:
-    """Return the operators of a problem's file in any form, with the candidates in `against`; `module` is the loaded file of KernelBench's form.
+    """Return the operators of a problem's file of any form, with the candidates in `against`; `module` is as in `corpora`.
 
-    The first operator of a list has what was left out of it.
+    The first operator of a list has the reasons why others were left out.
 
     Raises:
-        SuiteError: with the reasons, where there is none.
+        SuiteError: with those reasons, where there is none.
     """
     if path.suffix != ".txt":
         return [corpora.operator_of(path, module, against)]
@@ -113,11 +113,13 @@ def _candidates(name: str, against: Path) -> Iterator[Candidate]:
 
 
 def _load(file: Path, function: str, _: Mapping[str, int]) -> Callable[..., Any]:
-    return Applied(function=function_in(load_module(file), function, file.name))
+    if not callable(found := getattr(load_module(file), function, None)):
+        raise SuiteError(f"{file.name} defines no function {function}")
+    return Applied(function=found)
 
 
 def _parsed(line: str, names: Container[str], *, in_place: bool) -> tuple[str, Any]:
-    """Return the arguments of a line after a digest of them: by position and by name, with tensors that have no values yet."""
+    """Return a digest of a line's arguments, and these by position and by name, with tensors that have no values yet."""
     match = _LINE.fullmatch(line)
     tree = ast.parse(match[1].strip("'\""), mode="eval").body if match else None
     if not isinstance(tree, ast.Tuple) or [type(one) for one in tree.elts] != [ast.Tuple, ast.Dict]:
@@ -157,7 +159,8 @@ def _value(node: Any) -> Any:
     raise ValueError(f"{ast.unparse(node)!r:.80} is unknown, {expected}")
 
 
-def _form(size: Any, dtype: torch.dtype, stride: Any = None, device: object = None) -> torch.Tensor:  # noqa: ARG001 (that of the case)
+def _form(size: Any, dtype: torch.dtype, stride: Any = None, device: object = None) -> torch.Tensor:
+    del device  # it is that of the case
     if stride is None:
         return torch.empty(size, dtype=dtype, device=_META)
     return torch.empty_strided(size, stride, dtype=dtype, device=_META)
@@ -170,16 +173,16 @@ class Drawing(Value):
     in_place: bool
 
     def __call__(self, workload: str, make: Make) -> dict[str, Any]:
-        """Return the arguments by position and by name; the first one of an operator that works in place is the state `target`."""
+        """Return the arguments by position and by name; of an operator in place the first is the state `target`."""
         positional, named = tree_map(functools.partial(_drawn, make), self.by_key[workload])
         target = {"target": positional[0]} if self.in_place else {}
         return {**target, "args": positional[len(target) :], "named": named, "axis sizes": {}}
 
 
 def _drawn(make: Make, leaf: Any) -> Any:
-    """Return random values in a flat buffer for a tensor without values: uniform in [0, 1), or small integers; the case's device for a device."""
+    """Return a view of a buffer of random values for a tensor, uniform in [0, 1) or small integers, and other leaves as they are."""
     if not isinstance(leaf, torch.Tensor):
-        return make.device if leaf == _META else leaf
+        return make.device if leaf == _META else leaf  # the case's for any device
     size, dtype = leaf.untyped_storage().nbytes() // leaf.itemsize, leaf.dtype
     if dtype.is_complex:
         values = make.normal(size, dtype="complex64").to(dtype)
@@ -192,7 +195,7 @@ def _drawn(make: Make, leaf: Any) -> Any:
 
 
 class Applied(Value):
-    """A function of the arguments that a case's inputs hold. One that works in place is judged by its target, and returns nothing."""
+    """A function of a case's inputs. One that works in place is judged by its target, and returns nothing."""
 
     function: Callable[..., Any]
 
