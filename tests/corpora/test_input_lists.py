@@ -1,6 +1,7 @@
 """Lists of inputs in the form of BackendBench, our own ones."""
 
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pairbench.model.operator import Operator
 from pairbench.suite.modules import find_suites, load_suite, refuse_syntax_errors
 from tests.corpora.conftest import save
 from tests.corpora.test_sol import CPU, called
+from tests.corpora.test_traces import pairbench
 
 LIST = """\
 Operator: aten.add.Tensor
@@ -122,6 +124,15 @@ def test_an_operator_in_place_is_judged_by_its_target(inputs: Path, tmp_path: Pa
         assert torch.equal(called(operator, name)["state"]["target"], expected)
     with pytest.raises(SuiteError, match="defines no function add___Tensor_kernel_impl"):
         called(operator, "kernels")
+
+
+def test_loading_a_candidate_changes_nothing_that_all_share(inputs: Path) -> None:
+    content = "def add___Tensor_kernel_impl(a, b):\n    return a.copy_(a + b)"
+    save(inputs.parent / "kernels" / "add___Tensor" / "add___Tensor_implementation_v1.py", content)
+    done = pairbench(inputs, "verify", "inputs.txt::add_.Tensor", "--against", "kernels", "-i", "v1", "--format=json")
+    rows = json.loads(done.stdout)["verifications"]
+    assert [(row["implementation"], row["status"]) for row in rows] == [("baseline", "verified"), ("v1", "verified")]
+    assert "taken: 7 of 8 problems, 10 of 17 workloads, 1 of 1 solutions" in done.stderr
 
 
 @pytest.mark.parametrize(

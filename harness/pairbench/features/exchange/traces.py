@@ -1,4 +1,4 @@
-"""Results of FlashInfer-Trace's definitions as traces of that form: a JSON object a line, for each solution and workload."""
+"""Results of FlashInfer-Trace's definitions as its traces: a JSON object a line, for each solution and workload."""
 
 import json
 import math
@@ -17,7 +17,7 @@ _STATUS |= {"failed": "RUNTIME_ERROR", "oom": "RUNTIME_ERROR"}
 
 
 def traces_of(records: Sequence[Record], root: Path) -> tuple[str, tuple[str, ...]]:
-    """Return lines of traces, and the names of results that no trace can hold; the names of suites are relative to `root`.
+    """Return lines of traces, and the names of results that no trace can hold; suites are named relative to `root`.
 
     Raises:
         UsageError: if there is no trace.
@@ -34,8 +34,7 @@ def traces_of(records: Sequence[Record], root: Path) -> tuple[str, tuple[str, ..
         else:
             left_out.append(f"{one.case}:{one.implementation}")
     if not lines:
-        expected = "expected a run of definitions that are still in their folder"
-        raise UsageError(f"no result is of a workload of FlashInfer-Trace, {expected}")
+        raise UsageError("no result makes a trace, expected a run of definitions that are still in their folder")
     return "".join(lines), tuple(left_out)
 
 
