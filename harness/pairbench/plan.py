@@ -40,7 +40,7 @@ def parse_selection(text: str) -> Selection:
     head, separator, tail = text.partition("::")
     if separator:
         return Selection(text=text, suite=head, pattern=tail)
-    if re.search(r"\.(py|json)$|/$", text) or ("/" in text and "[" not in text):
+    if re.search(r"\.(py|json|txt)$|/$", text) or ("/" in text and "[" not in text):
         return Selection(text=text, suite=text, pattern=None)
     return Selection(text=text, suite=None, pattern=text)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pairbench.execute.worker.corpora import operator_of
+from pairbench.execute.worker.input_lists import operators_of
 from pairbench.model.operator import Operator
 from pairbench.suite.modules import load_suite
 
@@ -66,7 +66,7 @@ def safetensors(path: Path, **tensors: torch.Tensor) -> None:
 
 
 def only(path: Path, against: Path | str = "") -> Operator:
-    (operator,) = load_suite(path, functools.partial(operator_of, against=str(against))).values()
+    (operator,) = load_suite(path, functools.partial(operators_of, against=str(against))).values()
     return operator
 
 

@@ -15,6 +15,7 @@ from pairbench.model.operator import Operator
 from pairbench.suite.modules import find_suites
 from tests.commands import Done, call, environment_of
 from tests.corpora.conftest import definition, only, safetensors, save, solution, spec, workload
+from tests.in_process import call_main
 
 CPU = torch.device("cpu")
 
@@ -280,3 +281,23 @@ def test_hashes_follow_what_a_definition_means(trace_set: Path) -> None:
     shutil.copytree(trace_set, other)
     moved = hashes_of(of(other, "double"), only(of(other, "double")))
     assert moved[:5] == changed[:5] and moved[5] != changed[5]
+
+
+def test_a_run_is_exported_as_traces(trace_set: Path) -> None:
+    done = pairbench(trace_set, "run", "set/definitions/other/double.json", "-i", "sum", "-i", "wrong", "--tier", "all")
+    assert done.returncode == 1, done.stderr
+    exported = call_main(trace_set.parent, "export", "flashinfer-trace")
+    traces = {(one["solution"], one["workload"]["uuid"]): one for one in map(json.loads, exported.out.splitlines())}
+    assert {name for name, _ in traces} <= {"sum", "wrong"} and len(traces) >= 3, exported.err
+    wrong, right = (traces.get((name, "11111111-aa")) for name in ("wrong", "sum"))
+    assert wrong and wrong["workload"] == workload("11111111-aa", {"M": 3}, x={})
+    evaluation = wrong["evaluation"]
+    assert evaluation["status"] == "INCORRECT_NUMERICAL" and evaluation["performance"] is None
+    assert evaluation["correctness"]["max_absolute_error"] > 0 and "differs from the baseline's" in evaluation["log"]
+    if right is None:
+        assert "double[M=3,workload=11111111]:sum" in exported.err, "a busy host withheld its speedup"
+    else:
+        assert right["evaluation"]["status"] == "PASSED" and right["evaluation"]["performance"]["speedup_factor"] > 0
+    shutil.rmtree(trace_set)
+    gone = call_main(trace_set.parent, "export", "flashinfer-trace")
+    assert gone.code == 2 and "definitions that are still in their folder" in gone.err

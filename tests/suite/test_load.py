@@ -34,7 +34,7 @@ def test_a_folder_gives_its_suites_in_order_and_neither_its_helpers_nor_what_is_
         find_suites((tmp_path / "no.py",))
     with pytest.raises(
         SuiteError,
-        match=r"suite notes\.txt: not a Python file, expected \.py, or a definition of FlashInfer-Trace or SOL-ExecBench",
+        match=r"suite notes\.txt: not a Python file, expected \.py, a definition of FlashInfer-Trace or SOL-ExecBench, or a list",
     ):
         load_suite(tmp_path / "notes.txt")
 

@@ -10,23 +10,25 @@ from pairbench.cli.say import put, put_rows, remark, write
 from pairbench.errors import UsageError
 
 # The forms in which a run can be exported, the tools whose results can be imported, and the times that an imported run can have.
-Form = StrEnum("Form", {"PYTEST_BENCHMARK": "pytest-benchmark", "CSV": "csv"})
+Form = StrEnum("Form", {"PYTEST_BENCHMARK": "pytest-benchmark", "CSV": "csv", "FLASHINFER_TRACE": "flashinfer-trace"})
 Tool = StrEnum("Tool", {"PYTEST_BENCHMARK": "pytest-benchmark", "ASV": "asv"})
 When = StrEnum("When", {"MEASURED": "measured", "COMMITTED": "committed"})
 
 
 @verb(
     "form run target store",
-    form=argument("pytest-benchmark or csv.", metavar="FORM"),
+    form=argument("pytest-benchmark, csv or flashinfer-trace.", metavar="FORM"),
     run=argument(
         "Which run, named as in `pairbench compare`: latest, a run id or its beginning, a commit, branch or tag, "
-        "a parquet file, or another store. csv takes several, too: last:N, or dates like 2026-11-01..2026-11-07.",
+        "a parquet file, or another store. csv and flashinfer-trace take several, too: last:N, or dates like 2026-11-01..2026-11-07.",
         metavar="[RUN]",
     ),
     target=option("Where to. Default: standard output.", "--output", "-o", metavar="FILE"),
 )
 def export(given: Given, form: Form | None = None, run: str = "latest", target: File = None) -> None:
-    """Export a run for pytest-benchmark, or as CSV. `pytest-benchmark compare` reads the one; the other has every column.
+    """Export a run for pytest-benchmark, as CSV, or as traces. `pytest-benchmark compare` reads the first; CSV has every column.
+
+    Traces are a line for each solution and workload of FlashInfer-Trace's definitions, as data sets of that form keep in `traces`.
 
     The statistics of a pytest-benchmark file are of the raw samples where the store has them, else of the medians of
     rounds; `extra_info.stats_of` says which. On a GPU they are of the latency on the device, wherever that could be taken;
@@ -37,15 +39,19 @@ def export(given: Given, form: Form | None = None, run: str = "latest", target: 
     Example: pairbench export pytest-benchmark latest --output run.json && pytest-benchmark compare run.json
     """
     from pairbench.features.exchange.pytest_benchmark import benchmarks_of, csv_of, pick_runs
+    from pairbench.features.exchange.traces import traces_of
 
     if form is None:
         example = "`pairbench export csv latest --output run.csv`"
         raise UsageError(f"export takes a form: {' or '.join(Form)}, as in {example}")
     picked, records, problems = pick_runs(given.config, run)
     remark(*problems)
-    text, unmeasured = (csv_of(records), ()) if form is Form.CSV else benchmarks_of(picked, records)
+    if form is Form.FLASHINFER_TRACE:
+        text, unmeasured = traces_of(records, given.config.root)
+    else:
+        text, unmeasured = (csv_of(records), ()) if form is Form.CSV else benchmarks_of(picked, records)
     if unmeasured:
-        remark(f"{len(unmeasured)} without a latency, which pytest-benchmark has no place for: {', '.join(unmeasured)}")
+        remark(f"{len(unmeasured)} without a result that {form} has a place for: {', '.join(unmeasured)}")
     if target is None:
         put(text, nl=False)
     else:

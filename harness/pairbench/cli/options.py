@@ -66,7 +66,7 @@ SHARED: dict[str, Any] = {  # the type and the declaration of each shared option
     "against": _option(
         Path | None,
         "A candidate's file, or a folder of them, for problems of other corpora: a file that defines ModelNew (KernelBench), a "
-        "solution or a file that defines run (FlashInfer-Trace, SOL-ExecBench).",
+        "solution or a file that defines run (FlashInfer-Trace, SOL-ExecBench), OP_implementation.py (BackendBench).",
         metavar="PATH",
     ),
     "timeout": _option(float | None, "Seconds for one implementation in one stage. Default: 300."),

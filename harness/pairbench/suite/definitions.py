@@ -5,11 +5,13 @@ FlashInfer-Trace keeps definitions below a folder `definitions`, with `workloads
 cannot be taken is left out with a sentence.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +50,7 @@ class Solution(Value):
     languages: tuple[str, ...]
     into: bool | None
     """Whether it writes into outputs that are its last arguments; None where its number of parameters tells."""
-    flags: Mapping[str, Any] | None = None
+    flags: Mapping[str, Any] | None = field(default=None, repr=False)  # no part of the digests of those in Python
     """Options of compilers and linker as SOL-ExecBench names them, `cflags`, `cuda_cflags` and `ld_flags`; None for Python."""
 
 
@@ -161,8 +163,11 @@ class Definition(Value):
         return found
 
 
-def is_definition(path: Path) -> bool:
-    """Return whether a file is a definition by where it lies."""
+def is_problem(path: Path) -> bool:
+    """Return whether a file is a definition, by where it lies, or a list of inputs of BackendBench, by how it begins."""
+    if path.suffix == ".txt":
+        with contextlib.suppress(OSError), path.open(errors="replace") as text:
+            return text.read(64).lstrip().startswith("Operator:")
     if path.name == "definition.json":
         return (path.parent / "workload.jsonl").is_file()
     above = [one for one in path.absolute().parents if one.name == "definitions"]

@@ -28,7 +28,7 @@ from types import CodeType, ModuleType
 
 from pairbench.errors import DeclarationError, SuiteError
 from pairbench.model.operator import Operator
-from pairbench.suite.definitions import is_definition
+from pairbench.suite.definitions import is_problem
 
 NAMESPACE = "pairbench_suites"
 
@@ -47,8 +47,6 @@ def load_module(path: Path) -> ModuleType:
     """Load a Python file, or return its module if it is loaded. A file that raises leaves nothing behind."""
     if path.suffix != ".py":
         raise ImportError(f"{path.name} is not a Python file")
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
     name = NAMESPACE
     for folder in reversed(path.parent.parents):
         _make_package(name, folder)
@@ -123,7 +121,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-_FINDER = _Finder()
+sys.meta_path.insert(0, _Finder())  # before a candidate is loaded, which must change nothing that all share
 
 
 class _Current(importlib.abc.MetaPathFinder):
@@ -254,9 +252,9 @@ def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the Python and JSON files of a folder, then those of its folders, each in the order of their names."""
+    """Yield the Python, JSON and text files of a folder, then those of its folders, each in the order of their names."""
     entries = sorted(folder.iterdir())
-    yield from (entry for entry in entries if entry.suffix in (".py", ".json") and entry.is_file())
+    yield from (entry for entry in entries if entry.suffix in (".py", ".json", ".txt") and entry.is_file())
     for entry in entries:
         hidden = entry.name.startswith(".") or entry.name in ("__pycache__", "node_modules", "site-packages")
         if entry.is_dir() and not entry.is_symlink() and not hidden and not (entry / "pyvenv.cfg").is_file():
@@ -265,7 +263,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _is_suite(file: Path) -> bool:
     try:
-        return declares_operators(file.read_text(errors="replace")) if file.suffix == ".py" else is_definition(file)
+        return declares_operators(file.read_text(errors="replace")) if file.suffix == ".py" else is_problem(file)
     except OSError:  # loading the file reports it
         return True
 
@@ -301,16 +299,18 @@ def moved_suites(places: tuple[Path, ...]) -> dict[str, str]:
     return moved
 
 
-def load_suite(path: Path, problem: Callable[[Path, ModuleType | None], Operator] | None = None) -> dict[str, Operator]:
-    """Load a suite file and return its operators by name, in the order of declaration; `problem` makes that of a problem's file."""
+def load_suite(
+    path: Path, problems: Callable[[Path, ModuleType | None], Iterable[Operator]] | None = None
+) -> dict[str, Operator]:
+    """Load a suite file and return its operators by name, in the order of declaration; `problems` makes those of a problem's file."""
     # It imports files beside it by plain names, and other files by relative ones; see `pairbench.suite.modules`.
     path = path.resolve()
-    if path.suffix != ".py" and not (problem and is_definition(path)):
-        expected = "expected .py, or a definition of FlashInfer-Trace or SOL-ExecBench"
-        raise SuiteError(f"suite {path.name}: not a Python file, {expected}")
+    if path.suffix != ".py" and not (problems and is_problem(path)):
+        expected = "a definition of FlashInfer-Trace or SOL-ExecBench, or a list of inputs of BackendBench"
+        raise SuiteError(f"suite {path.name}: not a Python file, expected .py, {expected}")
     try:
-        if problem and path.suffix != ".py":
-            return {(made := problem(path, None)).name: made}
+        if problems and path.suffix != ".py":
+            return {made.name: made for made in problems(path, None)}
         module = load_module(path)
     except SuiteError:
         raise
@@ -325,9 +325,8 @@ def load_suite(path: Path, problem: Callable[[Path, ModuleType | None], Operator
             advice = "a name is the key of its history, so give each its own"
             raise SuiteError(f"suite {path.name}: two operators are named {value.name!r}; {advice}")
     missing = [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in vars(module)]
-    if problem and not operators and not missing:
-        made = problem(path, module)
-        return {made.name: made}
+    if problems and not operators and not missing:
+        return {made.name: made for made in problems(path, module)}
     if not operators:
         expected = "expected at least one module-level Operator(...), or a list of them"
         expected += f"; to be a problem of KernelBench, it lacks {missing[0]}" if len(missing) == 1 else ""
@@ -341,7 +340,8 @@ def refuse_syntax_errors(files: Iterable[Path]) -> None:
     for file in files:
         try:
             with contextlib.suppress(OSError, ValueError):  # the worker that loads the file reports it
-                ast.parse(file.read_bytes(), str(file))
+                if file.suffix == ".py":
+                    ast.parse(file.read_bytes(), str(file))
             return
         except SyntaxError as error:
             errors.append(_sentence(file, error))

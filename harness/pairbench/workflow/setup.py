@@ -199,9 +199,9 @@ class Chosen(Value):
 
     def left_out(self) -> list[str]:
         """Return a line for each part of a definition that was not taken, one with the counts, and one if no candidate was taken."""
-        found = [one for one in self.survey.operators if one.suite.endswith(".json")]
+        found = [one for one in self.survey.operators if one.suite.endswith((".json", ".txt"))]
         missing = Counter(why.partition(" ")[0] for one in found for why in one.left_out)
-        missing["problem"] = sum(one.suite.endswith(".json") for one in self.survey.broken)
+        missing["problem"] += sum(one.suite.endswith((".json", ".txt")) for one in self.survey.broken)
         taken = {"problem": len(found), "workload": sum(len(one.cases) for one in found)}
         taken["solution"] = sum(len(one.implementations) - 2 for one in found)  # all but the baseline and `compiled`
         counts = [f"{number} of {number + missing[kind]} {kind}s" for kind, number in taken.items()]

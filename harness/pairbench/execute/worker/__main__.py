@@ -204,7 +204,7 @@ class _Server:
 
     def _load(self, path: Path) -> dict[str, Operator]:
         if path not in self._suites:
-            from pairbench.execute.worker import corpora
+            from pairbench.execute.worker import input_lists
             from pairbench.execute.worker.calls import seed_generators
             from pairbench.execute.worker.trusted import freeze_suite, left_running, replaced, see_own_modules
 
@@ -212,7 +212,7 @@ class _Server:
             before = _own_modules()
             against = self._hello.settings.against
             seed_generators(0, cuda=True)  # a module that the suite makes has the same weights in every process
-            loaded = load_suite(path, functools.partial(corpora.operator_of, against=against))
+            loaded = load_suite(path, functools.partial(input_lists.operators_of, against=against))
             if why := replaced():
                 raise SuiteError(f"suite {path.name}: {why}")
             if why := left_running():

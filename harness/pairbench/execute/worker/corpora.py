@@ -9,11 +9,11 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -49,39 +49,73 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
     cases = [{axes[name]: one.axes[name] for name in axes} | {"workload": key} for key, one in by_name.items()]
     custom = _function(reference, definition.custom, where) if definition.custom else None
     made = Cases(definition=definition, by_name=by_name, custom=custom)
-    smallest = min(range(len(cases)), key=lambda place: made.cost(str(cases[place]["workload"]))[1])
-    meaning = digest_of(replace(definition, path=Path(), reference=""))
-    space: dict[str, Any] = {"__name__": reference.__name__, "made": made}
-    space["problem_digest"] = meaning + digest_of_code(definition.reference.encode())
-    space["entry"] = Returning(function=run, outputs=tuple(definition.outputs))
-    baseline = bound(_reference, space)
-    baseline.__doc__ = run.__doc__
-    variants = {"compiled": Variant(bound(_call, space), prepare=bound(_compiled, space), kind="library")}
+    candidates = []
     for name, one in definition.solutions(against, left_out).items():
         texts = one.sources or {"": one.path.read_text(errors="replace")}
         codes = {file: digest_of_code(text.encode()) for file, text in texts.items()}
-        load = functools.partial(load_solution, one, definition)
-        own: dict[str, Any] = {"__name__": reference.__name__, "load": load}
-        own["solution_digest"] = digest_of(replace(one, path=Path(), sources=codes))
+        digest = digest_of(replace(one, path=Path(), sources=codes), *([one.flags] if one.flags else ()))
         needs = ("triton",) if "triton" in one.languages else ("cuda",) if _sources_in(one, ".cu") else ()
-        key = name_of(name, "solution")
-        while key in variants:  # names that differ in other characters alone
-            key += "_"
-        variants[key] = Variant(bound(_call, own), prepare=bound(_prepare, own), needs=needs)
-    operator = Operator(
+        load = functools.partial(load_solution, one, definition)
+        candidates.append(Candidate(name_of(name, "solution"), digest, load, needs))
+    meaning = digest_of(replace(definition, path=Path(), reference=""))
+    operator = assembled(
         name_of(definition.name, "op"),
-        baseline=baseline,
-        variants=variants,
-        inputs=bound(_inputs, space),
-        cases={"smoke": [cases[smallest]], "real": [*cases[:smallest], *cases[smallest + 1 :]]},
-        constants=["axis sizes"],
-        tolerance=REASSOCIATED,
+        cases,
+        [made.cost(name)[1] for name in by_name],
+        candidates,
+        digest=meaning + digest_of_code(definition.reference.encode()),
+        home=reference.__name__,
+        entry=Returning(function=run, outputs=tuple(definition.outputs)),
+        made=made,
         # Integers may be indices, which say how much of the other inputs is read.
         cost=made.cost if all(one.shape is None or one.dtype in FLOATS for one in definition.inputs.values()) else None,
         source=f"{PROBLEM} {'SOL-ExecBench' if definition.is_sol else 'FlashInfer-Trace'}: {definition.name}",
     )
+    operator.baseline.function.__doc__ = run.__doc__
     vars(operator).update(left_out=tuple(left_out))
     return operator
+
+
+class Candidate(NamedTuple):
+    name: str
+    digest: str
+    load: Callable[[Mapping[str, int]], Callable[..., Any]]
+    """Loads it in the process that calls it, for a case's sizes of axes, and returns a function of the inputs."""
+    needs: tuple[str, ...] = ()
+
+
+def assembled(
+    name: str,
+    cases: list[dict[str, Any]],
+    sizes: list[float],
+    candidates: Iterable[Candidate],
+    *,
+    digest: str,
+    home: str,
+    entry: Callable[..., Any],
+    made: Callable[..., Any],
+    **more: Any,
+) -> Operator:
+    """Return an operator whose baseline is `entry`, a function of the inputs that `made` returns; hashes cover both by `digest`."""
+    space = {"__name__": home, "made": made, "problem_digest": digest, "entry": entry}
+    variants = {"compiled": Variant(bound(_call, space), prepare=bound(_compiled, space), kind="library")}
+    for one in candidates:
+        own = {"__name__": home, "load": one.load, "solution_digest": one.digest}
+        key = one.name
+        while key in variants:  # names that differ in other characters alone
+            key += "_"
+        variants[key] = Variant(bound(_call, own), prepare=bound(_prepare, own), needs=one.needs)
+    smallest = cases.pop(sizes.index(min(sizes)))
+    return Operator(
+        name,
+        baseline=bound(_reference, space),
+        variants=variants,
+        inputs=bound(_inputs, space),
+        cases={"smoke": [smallest], "real": cases},
+        constants=["axis sizes"],
+        tolerance=REASSOCIATED,
+        **more,
+    )
 
 
 class Cases(Value):

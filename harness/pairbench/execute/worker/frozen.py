@@ -71,7 +71,7 @@ _all, _map, _zip, _is, _call, _len, _set = all, map, zip, operator.is_, operator
 """Bound before a suite is loaded, which may replace them in `builtins`."""
 _OWN = "pairbench."
 # Where the classes of declarations and problems are.
-_DECLARED = ("pairbench.model.", "pairbench.suite.definitions", "pairbench.execute.worker.corpora")
+_DECLARED = ("pairbench.model.", "pairbench.suite.definitions", f"{__package__}.corpora", f"{__package__}.input_lists")
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 """Names of a module's constants, by convention; other values of our modules are state."""
 _MAY_CHANGE = frozenset(

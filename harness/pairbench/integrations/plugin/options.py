@@ -16,7 +16,7 @@ from pairbench.config import Config, load_config
 from pairbench.errors import PairbenchError, UsageError
 from pairbench.model.environment import Device
 from pairbench.model.plain import Value
-from pairbench.suite.definitions import is_definition
+from pairbench.suite.definitions import is_problem
 from pairbench.suite.modules import declares_operators, find_suites
 
 MARKERS = {
@@ -84,7 +84,7 @@ class SuiteFiles(Value):
         if file in self.listed:
             return file.is_file()
         if file.suffix != ".py" or not file.is_file():
-            return file in self.named and is_definition(file)
+            return file in self.named and is_problem(file)
         named = file in self.named
         if self.is_test(file) or not (named or file.parent in self.named):
             return False
