@@ -94,7 +94,8 @@ class Checks:
     """Applies a criterion to a growing number of blocks, ever more rarely; throttled blocks do not count."""
 
     def __init__(self, stopping: Stopping) -> None:
-        self._stopping, self._at = stopping, 8
+        self._stopping = stopping
+        self._at = 8
 
     def reason(
         self, throttled: Sequence[bool], elapsed_s: float, pairs: Callable[[NDArray[np.bool_]], Sequence[PairedBlocks]]

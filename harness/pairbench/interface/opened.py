@@ -183,7 +183,8 @@ def open_functions(
         return
     if cases is not None:
         raise UsageError("cases= goes with a function inputs(make, ...) as args, and values are given")
-    values, source = _by_name(functions, args), SourceText()
+    values = _by_name(functions, args)
+    source = SourceText()
     operator = declare(inputs=lambda make, **_axes: {}, cases=[_axes(values)])  # noqa: ARG005
     _write(source, functions, list(values))
     source.written[id(operator.inputs)] = inputs = source.free_name("_inputs")

@@ -33,7 +33,8 @@ class SourceText:
         self._parts: list[str] = []
         self._names: dict[str, object] = {}  # what each name of the text stands for
         self._home: dict[str, Any] | None = None  # the names of the notebook or script that functions are taken from
-        self._paths, self._future = list[str](), False
+        self._paths: list[str] = []
+        self._future = False
 
     def text(self) -> str:
         """Return the text as far as it is written."""

@@ -162,7 +162,8 @@ def _found(module: ast.Module, shown: str) -> "dict[str, About]":
         for target, value in targets
         if isinstance(target, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str)
     }
-    whole, found = _summary(module), dict[str, About]()
+    whole = _summary(module)
+    found: dict[str, About] = {}
     for call in _operators(module):
         arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
         name = _text(call.args[0] if call.args else arguments.get("name"), texts)

@@ -106,7 +106,8 @@ def default_reference(selector: RunSelector, current: Sequence[Record], reposito
     looked: list[IndexedRun] = []
     serves: defaultdict[str, set[Series]] = defaultdict(set)  # the series that each run is the reference of
     for chunk in _chunks(selector, eligible):
-        rows, scopes = (selector.index.keys(chunk, columns) for columns in (_COLUMNS, SCOPE_COLUMNS))
+        rows = selector.index.keys(chunk, _COLUMNS)
+        scopes = selector.index.keys(chunk, SCOPE_COLUMNS)
         for head in chunk:
             for row in rows[head.run_id]:
                 series = Series.of_row(row)

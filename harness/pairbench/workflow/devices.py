@@ -153,7 +153,8 @@ def on_devices(
 
 def verify_devices(request: Request, *, impostors: bool) -> Verified:
     """Verify the selected cases on every device, with their impostors if `impostors`."""
-    verified, lock = Verified(), threading.Lock()
+    verified = Verified()
+    lock = threading.Lock()
     context, progress = request.context, request.progress
     plans = plans_for(context, request.chosen, request.devices, edge=True)
 
@@ -261,9 +262,9 @@ class OpenCase(Value):
         def answer(workers: Workers, entry: Entry) -> Any:
             if entry in left_out:
                 return NotInspected(entry=entry, reason=left_out[entry], bad=False)
-            found: Any = NotInspected(entry=entry, reason="the worker gave no answer; please report this", bad=True)
+            nothing = NotInspected(entry=entry, reason="the worker gave no answer; please report this", bad=True)
             try:
-                *_, found = (found, *workers.get().request(job(**about, entries=(entry,))))
+                found: Any = [nothing, *workers.get().request(job(**about, entries=(entry,)))][-1]
             except WorkerEndedError as error:
                 found = error
             if isinstance(found, Ended | WorkerEndedError):

@@ -73,7 +73,8 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
     place = StoreLocation.of(store)
     suite, separator, rest = text.partition("::")
     text = f"{place.moved.get(suite, suite)}{separator}{rest}"
-    looked, known = set[RunFile](), dict[Series, tuple[str, str | None]]()
+    looked: set[RunFile] = set()
+    known: dict[Series, tuple[str, str | None]] = {}
     stored = dataset_files(place, "records")
     problems = stored.problems
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
@@ -290,7 +291,8 @@ class RunSelector:
     def __init__(self, index: RunIndex, repository: Repository, *, now: dt.datetime) -> None:
         # Runs that began after `now` are left out of what is picked by time.
         self.index, self._repository, self._now = index, repository, now
-        self._notes, self._future = list[str](), dict[str, str]()
+        self._notes: list[str] = []
+        self._future: dict[str, str] = {}
 
     @classmethod
     def of_store(cls, store: str | StoreLocation, folder: Path) -> "RunSelector":

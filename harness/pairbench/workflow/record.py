@@ -125,7 +125,8 @@ class RunFiles:
         """Prepare the spool; no file is made yet."""
         self._run, self._location, self._notify = run, StoreLocation.of(store), notify
         self._spool = Spool(self._location, run.run_id, notify)
-        self._writers, self._lock = dict[str, RunWriter](), threading.Lock()
+        self._writers: dict[str, RunWriter] = {}
+        self._lock = threading.Lock()
 
     def remind(self) -> None:
         """Report how many earlier runs have results that the store did not take."""

@@ -305,7 +305,8 @@ def ask(config: Config, select: list[str] | None) -> SelectedSuites:
 
 def stored_select(config: Config, select: Iterable[str]) -> tuple[Selection, ...]:
     """Return SELECT arguments for stored records: files and folders by the names that records have."""
-    selections, moved = list[Selection](), moved_here(config)
+    selections: list[Selection] = []
+    moved = moved_here(config)
     for text in select:
         selection = parse_selection(f"{text}/" if Path(text).is_dir() else text)
         suite = selection.suite

@@ -256,7 +256,8 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
 
 def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
     """Run a job and take its results, or those until `enough` returns True; return the entries that ended because the worker ended."""
-    worker, before = workers.get(), state.known()
+    worker = workers.get()
+    before = state.known()
     try:
         for result in _results(workers, job):
             state.take(result, job, worker.log.line)

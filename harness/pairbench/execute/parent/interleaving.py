@@ -38,7 +38,8 @@ class LostError(Exception):
 
 def ask(workers: Workers, state: CaseState, opened: protocol.CaseJob, job: protocol.Job | None = None) -> list[Any]:
     """Return what a job gives, or `job` in the case that it opened, or raise LostError; the ends of entries go to the case."""
-    worker, results = workers.get(), list[Any]()
+    worker = workers.get()
+    results: list[Any] = []
     try:
         for result in worker.request(job or opened):
             if isinstance(result, protocol.Ended):
@@ -71,7 +72,8 @@ def compare_outputs(
 
 
 def _fingerprints(workers: Workers, case: PlannedCase, entries: tuple[Entry, ...]) -> dict[Entry | None, str]:
-    state, texts = CaseState(planned=case), dict[Entry | None, str]()
+    state = CaseState(planned=case)
+    texts: dict[Entry | None, str] = {}
     while remaining := tuple(entry for entry in entries if entry not in texts and entry not in state.ended):
         with contextlib.suppress(LostError):
             answers = ask(workers, state, protocol.FingerprintOutputs(**about(state, remaining)))

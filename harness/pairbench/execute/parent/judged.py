@@ -104,7 +104,8 @@ class OutsideClock:
 
     def check_calls(self, told: protocol.TimedCase, *, plain: bool) -> None:
         """Raise a ClocksDisagreeError where the reported latencies do not add up to the time of their turns; `plain` is False where work outside the clock, such as restoring inputs, comes before a call."""
-        count, beyond = len(told.entries), dict[int, float]()
+        count = len(told.entries)
+        beyond: dict[int, float] = {}
         for place, entry in enumerate(told.entries):
             calls_ns, turns_ns = (self._of(name, place, count) for name in ("call_ns", "turn_ns"))
             overhead_ns = [turn - (1 + entry.lead_in) * call for call, turn in zip(calls_ns, turns_ns, strict=True)]

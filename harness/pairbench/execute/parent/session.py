@@ -74,7 +74,8 @@ class RoundWorkers(AbstractContextManager["RoundWorkers"]):
     def __init__(self, make: Callable[[], Party], rounds: int, judge: Workers | None = None) -> None:
         """Start as many parties as may be at once; `judge` judges in all rounds, and rounds beyond `rounds` wait for their workers."""
         self._make, self._judge = make, judge
-        self._ready, self._left = deque[Party](), rounds
+        self._ready: deque[Party] = deque()
+        self._left = rounds
         self.waited_s = 0.0  # seconds for which rounds had to wait for their workers so far
         self._fill()
         if judge is not None:
