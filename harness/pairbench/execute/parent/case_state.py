@@ -175,12 +175,14 @@ Enough = Callable[[CaseState], object]  # says whether what is known of a case i
 
 def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None, *, impostors: bool = False) -> None:
     """Verify every entry; with `impostors`, also try the declared ones. Once `enough` is true the rest stays unverified, and the worker ends."""
-    first = True
+    first, doubts = True, True
     # Without a verified entry there is nothing to judge an impostor by.
     while state.unverified() or (impostors and state.verified and state.untried_impostors()):
         if enough and enough(state):
             return
         remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
+        if not doubts and remaining and remaining[0].role == "variant":
+            remaining = remaining[::-1]  # so that who was wrong for what another had left comes before that one
         job = protocol.VerifyCase(
             **about(state, remaining),
             automatic_impostors=first,
@@ -188,11 +190,33 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
             outside=workers.judge is not None,
             beside=enough is not None,
         )
-        first = False
+        first, alone = False, not workers.get().used
+        workers.get().used = True
         for crashed in _serve(state, workers, job, enough):
             if crashed.role == "baseline":
                 for end in protocol.without_baseline(remaining, *state.ended[crashed]):
                     state.take(end, job, lambda _: None)
+        if doubts and not (enough and enough(state)) and _is_spoilt_process(state, workers, job, alone=alone):
+            doubts = first = False
+            workers.close()
+            for entry in [entry for entry in job.entries if entry in state.ended]:
+                del state.ended[entry]
+                state.refuted.pop(entry, None)
+
+
+def _is_spoilt_process(state: CaseState, workers: Workers, job: protocol.VerifyCase, *, alone: bool) -> bool:
+    """Return whether the baseline is wrong, or has become so since it was verified, in a worker that has called variants before: who was wrong there is verified anew."""
+    wrong = [entry for entry in job.entries if state.ended.get(entry, (None,))[0] in (Status.MISMATCHED, Status.FAILED)]
+    baseline = next((entry for entry in job.entries if entry.is_eager_baseline), None)
+    if baseline is None or not wrong:
+        return False
+    if baseline in wrong:
+        return not alone
+    probe = replace(job, entries=(baseline,), automatic_impostors=False, declared_impostors=())
+    try:
+        return any(getattr(found, "status", None) in (Status.MISMATCHED, Status.FAILED) for found in _results(workers, probe))
+    except (WorkerEndedError, NoMessageError):
+        return False
 
 
 def profile_case(state: CaseState, workers: Workers) -> None:
@@ -232,13 +256,16 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
 def _find_culprit(
     state: CaseState, workers: Workers, job: protocol.TimeCase, unknown: CulpritUnknownError, *, last: bool
 ) -> None:
-    """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case."""
-    found = False
-    for suspect in [entry for entry in job.entries if entry.role == "variant"]:
+    """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case. A baseline that was wrong is timed alone first."""
+    found, spoilt = False, unknown.spoilt.entry if unknown.spoilt else None
+    for suspect in [entry for entry in job.entries if entry.role == "variant" or entry == spoilt]:
         workers.close()
-        beside = [entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode]
+        baselines = [entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode]
+        entries = tuple(dict.fromkeys((*([spoilt] if spoilt else ()), *baselines, suspect)))
+        if suspect == spoilt:
+            entries = (suspect,)
         try:
-            for result in _results(workers, replace(job, entries=(*beside, suspect), earlier_ns=())):
+            for result in _results(workers, replace(job, entries=entries, earlier_ns=())):
                 if isinstance(result, protocol.Ended) and result.entry == suspect:
                     state.end(suspect, result.status, result.reason)
                     found = True
@@ -247,8 +274,12 @@ def _find_culprit(
             found = True
         except (WorkerEndedError, NoMessageError):  # that is found out when it is timed among the others
             continue
+        if spoilt in state.ended:
+            break  # it is wrong by itself
     workers.close()
-    if last and not found:
+    if last and not found and unknown.spoilt:
+        state.take(unknown.spoilt, job, lambda _: None)
+    elif last and not found:
         state.blame(NOBODY, Status.FAILED, unknown.of_case, job)
 
 
@@ -265,7 +296,16 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
         if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and result.unnamed:
             raise CulpritUnknownError(f"{result.unnamed}, while being timed", result.reason)
+        if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and _is_spoilt(result, job):
+            of_entry = f"changes what the baseline reads, which was wrong beside it and not alone: {result.reason}"
+            raise CulpritUnknownError(of_entry, result.reason, result)
         yield result
+
+
+def _is_spoilt(ended: protocol.Ended, job: CaseJob) -> bool:
+    """Return whether a baseline was wrong or failed beside variants."""
+    wrong = ended.entry is not None and ended.entry.is_eager_baseline and ended.status in (Status.MISMATCHED, Status.FAILED)
+    return wrong and any(entry.role == "variant" for entry in job.entries)
 
 
 def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:

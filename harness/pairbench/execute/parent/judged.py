@@ -31,10 +31,10 @@ _FEWEST_TURNS = 5
 class CulpritUnknownError(Exception):
     """An implementation disturbed the others, or the measurement, and it is not known which."""
 
-    def __init__(self, of_entry: str, of_case: str) -> None:
-        """Take the reason for the entry that is found to have done it, and the reason for all entries where none is."""
+    def __init__(self, of_entry: str, of_case: str, spoilt: protocol.Ended | None = None) -> None:
+        """Take the reason for the entry that is found to have done it, the reason for all entries where none is, and the baseline's end if that is what was disturbed."""
         super().__init__(of_entry)
-        self.of_entry, self.of_case = of_entry, of_case
+        self.of_entry, self.of_case, self.spoilt = of_entry, of_case, spoilt
 
 
 class ClocksDisagreeError(CulpritUnknownError):
@@ -247,7 +247,7 @@ class _Verifying:
             return protocol.Ended(entry=told.entry, status=status, reason=reason)
         if verdict is not None and verdict.mismatch:
             reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
-            if told.entry.role == "baseline" and told.entry.mode == "eager":  # what is expected is of its own call
+            if told.entry.is_eager_baseline:  # what is expected is of its own call
                 unseen = "inputs() keeps tensors in a closure, a partial or packed weights, which get no new values"
                 reason = f"its calls on the same inputs differ, or {unseen}: {reason}"
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
@@ -299,13 +299,13 @@ class _Timing:
                     self._seed = secrets.randbits(_SEED_BITS)
                     self._worker.reply(self._seed)
                 case protocol.TimedCase():
-                    told, wrong = self._clock.with_samples(answer), False
+                    told = self._clock.with_samples(answer)
                     self._clock.check_clock()
                     with _to_the_end(self._judge):
-                        for ended in self._judge_timed(told, answers):
-                            wrong = True
-                            yield ended
-                    if not wrong:  # else there is a better name for it
+                        ends = [*self._judge_timed(told, answers)]
+                    # The baseline's first: where it is wrong, the others may be no more to blame than it is.
+                    yield from sorted(ends, key=lambda one: not (one.entry and one.entry.is_eager_baseline))
+                    if not ends:  # else there is a better name for it
                         # On a busy host other processes run between the parts of a turn; speedups are withheld there.
                         self._clock.check_calls(told, plain=alone.plain and not self._is_disturbed())
                 case TimedRound():
@@ -315,7 +315,7 @@ class _Timing:
 
     def _controlled(self, timed: TimedRound) -> TimedRound:
         """Return a round; if its baseline looks slowed, with latencies of the baseline alone once more, as the machine may have become slower, or with none on a busy host."""
-        baselines = [one for one in timed.entries if one.entry.role == "baseline" and one.entry.mode == "eager"]
+        baselines = [one for one in timed.entries if one.entry.is_eager_baseline]
         if not baselines or not timed.alone_ns or not is_slowed(timed.alone_ns, timed.beside_ns(baselines[0])):
             return timed
         if self._is_disturbed(waits=True):

@@ -236,7 +236,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             )
         self._line = Line(ours)
         self._outputs: int | None = None
-        self.alive = True
+        self.alive, self.used = True, False
         memory_bytes, stand_in = context.memory_bytes, context.stand_in
         config = WorkerConfig(device=device, settings=context.settings, memory_bytes=memory_bytes, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job

@@ -167,7 +167,7 @@ def _verify(
 
         found = guarded(job, index, heartbeat, step)
         yield found
-        if entry.role == "baseline" and entry.mode == "eager" and found.status is not Status.VERIFIED:
+        if entry.is_eager_baseline and found.status is not Status.VERIFIED:
             refused = found
     # Last, for an impostor may do worse than be wrong.
     for index, name in enumerate(job.declared_impostors, start=len(job.entries)):
