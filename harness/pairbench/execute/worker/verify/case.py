@@ -218,7 +218,7 @@ def _verify(
     started = time.perf_counter_ns()
     try:
         call = make_call(operator, variant, entry.mode, inputs)
-        forms.append(InputForms(call.given))
+        forms.append(InputForms(call.given, own=True))
         outputs = call.observe()
     except CaptureError as error:
         told = f"cannot be captured as a CUDA graph: {error}"
