@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.execute import protocol
-from pairbench.execute.parent.judged import CulpritUnknownError, judged_results
+from pairbench.execute.parent.judged import CulpritUnknownError, UnlikeError, judged_results
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import NOBODY, CaseJob, Ended, InputsMade, VerifyCase
 from pairbench.execute.wire import NoMessageError
@@ -232,7 +232,7 @@ def profile_case(state: CaseState, workers: Workers) -> None:
 
 def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool = False) -> None:
     """Time every entry that was verified, as the round with this index; `sparing` as in `TimeCase`."""
-    done, doubts = len(state.rounds), 0
+    done, doubts, unlike = len(state.rounds), 0, set[Entry | None]()
     while len(state.rounds) == done and (remaining := state.timed()):
         capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
         before = [samples.entry for samples in state.rounds[-1].entries] if state.rounds else remaining
@@ -251,6 +251,12 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
         except CulpritUnknownError as error:
             doubts += 1
             _find_culprit(state, workers, job, error, last=doubts == _DOUBTS)
+        except UnlikeError as error:
+            workers.close()
+            ended = error.args[0]
+            if ended.entry in unlike:  # in another process, too
+                state.take(ended, job, lambda _: None)
+            unlike.add(ended.entry)
 
 
 def _find_culprit(
@@ -295,6 +301,10 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     worker = workers.get()
     for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
         if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and result.unnamed:
+            if result.entry and workers.judge is None:  # nobody knows whether the host is busy
+                continue
+            if result.entry:
+                raise UnlikeError(result)
             raise CulpritUnknownError(f"{result.unnamed}, while being timed", result.reason)
         if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and _is_spoilt(result, job):
             of_entry = f"changes what the baseline reads, which was wrong beside it and not alone: {result.reason}"

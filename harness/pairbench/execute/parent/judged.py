@@ -37,6 +37,10 @@ class CulpritUnknownError(Exception):
         self.of_entry, self.of_case, self.spoilt = of_entry, of_case, spoilt
 
 
+class UnlikeError(Exception):
+    """An entry's calls were quicker as they were timed than all later ones; what is raised with it is its end."""
+
+
 class ClocksDisagreeError(CulpritUnknownError):
     """The time that a worker reports is not the time that has passed."""
 
@@ -303,8 +307,10 @@ class _Timing:
                     self._clock.check_clock()
                     with _to_the_end(self._judge):
                         ends = [*self._judge_timed(told, answers)]
-                    # The baseline's first: where it is wrong, the others may be no more to blame than it is.
-                    yield from sorted(ends, key=lambda one: not (one.entry and one.entry.is_eager_baseline))
+                    # What is unsure comes last. Before the others' the baseline's: where it is wrong, they may be no more to blame than it is.
+                    if self._is_disturbed():
+                        ends = [one for one in ends if one.entry is None or one.unnamed is None]
+                    yield from sorted(ends, key=lambda one: (bool(one.unnamed), not (one.entry and one.entry.is_eager_baseline)))
                     if not ends:  # else there is a better name for it
                         # On a busy host other processes run between the parts of a turn; speedups are withheld there.
                         self._clock.check_calls(told, plain=alone.plain and not self._is_disturbed())

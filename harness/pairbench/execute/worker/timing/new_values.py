@@ -15,6 +15,7 @@ from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
 from pairbench.execute.worker.trees import has_room, named_tensors, put, refill, refilling, same_form
+from pairbench.model.outcome import Status
 from pairbench.stats import quick
 
 _SEED_BITS = 60
@@ -49,6 +50,10 @@ _CERTAIN, _SURE = 1e-6, 1e-4
 """Chance below which a call is said to remember at once, and in the end."""
 _BEFORE = (2, 3)
 """Untimed calls on known values before each timed one of a pair, drawn: who remembers the last one or two calls alone is as quick in pairs as when it was timed."""
+
+
+class Unlike(str):
+    """Why calls were quicker as they were timed than any later one: they do less then, or the machine has become slower."""
 
 
 class NewInputs(dict[str, Any]):
@@ -215,8 +220,8 @@ def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
     return again.new_ns > min(limit_ns(timed, device_type)(min(again.known_ns, default=quick_ns)), _twice_ns(quick_ns))
 
 
-def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewInputs) -> str | None:
-    """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered."""
+def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewInputs) -> Ended | str | None:
+    """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered, and an end without certainty where all are slower than timed ones."""
 
     def more(attempt: int) -> list[tuple[float, float]]:
         # The first pair clears most honest calls that something else has slowed.
@@ -225,9 +230,12 @@ def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewIn
             return ready.call_in_pairs(timed, [draw_seed() for _ in range(count)])
         return call_in_pairs(ready, timed, [new_values(ready) for _ in range(count)], known)
 
-    return judge_pairs(
+    why = judge_pairs(
         more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit_ns(timed, ready.device.type)
     )
+    if not isinstance(why, Unlike):
+        return why
+    return Ended(entry=timed.entry, status=Status.FAILED, reason=why, unnamed=why)
 
 
 def judge_pairs(
@@ -258,7 +266,12 @@ def judge_pairs(
         doubted = sum(quickest > _twice_ns(one) for one in known) >= _SLOWED
         enough = _KNOWN if quickest <= _twice_ns(quick_ns) else _KNOWN_DOUBTED
         if len(known) >= enough and not doubted and quickest <= limit(sorted(known)[len(known) // 4]):
-            return None
+            now_ns = min(quickest, *known)
+            unlike = (
+                f"calls take {quick_ns / 1e3:.1f} us as they are timed and no less than {now_ns / 1e3:.1f} us afterwards, "
+                "on the same values too: it does less where it is timed"
+            )
+            return Unlike(unlike) if now_ns > _twice_ns(quick_ns) else None
         most, most_s = (_DOUBTED, _DOUBTED_S) if doubted else (_MOST, _MOST_S)
         # How likely it is that the quickest of all calls are so many on known values, if values make no difference.
         others = len(known) - sum(quickest > limit(one) for one in known) + len(new)
