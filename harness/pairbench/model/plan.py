@@ -69,10 +69,6 @@ class Entry(Value):
     def role(self) -> str:
         return "baseline" if self.implementation == BASELINE else "variant"
 
-    @property
-    def is_eager_baseline(self) -> bool:
-        return self.role == "baseline" and self.mode == "eager"
-
     def __str__(self) -> str:
         return f"{self.implementation} ({self.mode})"
 

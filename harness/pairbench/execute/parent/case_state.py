@@ -3,6 +3,7 @@
 Which worker serves which step, and in what order cases come, is for the caller to say.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbench.execute import protocol
-from pairbench.execute.parent.judged import CulpritUnknownError, UnlikeError, judged_results
+from pairbench.execute.parent.judged import CulpritUnknownError, judged_results
 from pairbench.execute.parent.pool import WorkerContext, WorkerEndedError, Workers
 from pairbench.execute.protocol import NOBODY, CaseJob, Ended, InputsMade, VerifyCase
 from pairbench.execute.wire import NoMessageError
@@ -182,7 +183,7 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
             return
         remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
         if not doubts and remaining and remaining[0].role == "variant":
-            remaining = remaining[::-1]  # so that who was wrong for what another had left comes before that one
+            remaining = remaining[::-1]  # who was spoilt comes before who spoilt it
         job = protocol.VerifyCase(
             **about(state, remaining),
             automatic_impostors=first,
@@ -196,27 +197,23 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
             if crashed.role == "baseline":
                 for end in protocol.without_baseline(remaining, *state.ended[crashed]):
                     state.take(end, job, lambda _: None)
-        if doubts and not (enough and enough(state)) and _is_spoilt_process(state, workers, job, alone=alone):
+        if doubts and not (enough and enough(state)) and _is_spoilt(state, workers, job, alone=alone):
             doubts = first = False
             workers.close()
-            for entry in [entry for entry in job.entries if entry in state.ended]:
+            for entry in state.ended.keys() & {*job.entries}:
                 del state.ended[entry]
                 state.refuted.pop(entry, None)
 
 
-def _is_spoilt_process(state: CaseState, workers: Workers, job: protocol.VerifyCase, *, alone: bool) -> bool:
-    """Return whether the baseline is wrong, or has become so since it was verified, in a worker that has called variants before: who was wrong there is verified anew."""
-    wrong = [entry for entry in job.entries if state.ended.get(entry, (None,))[0] in (Status.MISMATCHED, Status.FAILED)]
-    baseline = next((entry for entry in job.entries if entry.is_eager_baseline), None)
-    if baseline is None or not wrong:
-        return False
-    if baseline in wrong:
-        return not alone
-    probe = replace(job, entries=(baseline,), automatic_impostors=False, declared_impostors=())
-    try:
-        return any(getattr(found, "status", None) in (Status.MISMATCHED, Status.FAILED) for found in _results(workers, probe))
-    except (WorkerEndedError, NoMessageError):
-        return False
+def _is_spoilt(state: CaseState, workers: Workers, job: protocol.VerifyCase, *, alone: bool) -> bool:
+    """Return whether a worker that has called variants before finds its baseline wrong, as it did others: all who ended there are verified anew."""
+    wrong = [entry for entry in job.entries if entry in state.ended and state.ended[entry][0].bad]
+    if not wrong or job.entries[0].role != "baseline" or job.entries[0] in wrong:
+        return job.entries[0] in wrong and not alone
+    again = replace(job, entries=job.entries[:1], automatic_impostors=False, declared_impostors=())
+    with contextlib.suppress(WorkerEndedError, NoMessageError):
+        return any(isinstance(one, Verification | Ended) and one.status.bad for one in _results(workers, again))
+    return False
 
 
 def profile_case(state: CaseState, workers: Workers) -> None:
@@ -232,7 +229,7 @@ def profile_case(state: CaseState, workers: Workers) -> None:
 
 def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool = False) -> None:
     """Time every entry that was verified, as the round with this index; `sparing` as in `TimeCase`."""
-    done, doubts, unlike = len(state.rounds), 0, set[Entry | None]()
+    done, doubts = len(state.rounds), 0
     while len(state.rounds) == done and (remaining := state.timed()):
         capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
         before = [samples.entry for samples in state.rounds[-1].entries] if state.rounds else remaining
@@ -251,42 +248,37 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
         except CulpritUnknownError as error:
             doubts += 1
             _find_culprit(state, workers, job, error, last=doubts == _DOUBTS)
-        except UnlikeError as error:
-            workers.close()
-            ended = error.args[0]
-            if ended.entry in unlike:  # in another process, too
-                state.take(ended, job, lambda _: None)
-            unlike.add(ended.entry)
 
 
 def _find_culprit(
     state: CaseState, workers: Workers, job: protocol.TimeCase, unknown: CulpritUnknownError, *, last: bool
 ) -> None:
-    """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case. A baseline that was wrong is timed alone first."""
-    found, spoilt = False, unknown.spoilt.entry if unknown.spoilt else None
-    for suspect in [entry for entry in job.entries if entry.role == "variant" or entry == spoilt]:
+    """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case, or who was hurt, which is tried first."""
+    hurt, victim, found = unknown.hurt, unknown.hurt and unknown.hurt.entry, False
+    suspects = [entry for entry in job.entries if entry.role == "variant" or entry == victim]
+    for suspect in sorted(suspects, key=lambda entry: entry != victim):
         workers.close()
-        baselines = [entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode]
-        entries = tuple(dict.fromkeys((*([spoilt] if spoilt else ()), *baselines, suspect)))
-        if suspect == spoilt:
-            entries = (suspect,)
+        beside = {entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode}
+        entries = tuple(entry for entry in job.entries if entry in {*beside, victim, suspect})
         try:
             for result in _results(workers, replace(job, entries=entries, earlier_ns=())):
                 if isinstance(result, protocol.Ended) and result.entry == suspect:
                     state.end(suspect, result.status, result.reason)
-                    found = True
         except CulpritUnknownError as error:
-            state.end(suspect, Status.FAILED, error.of_entry)
-            found = True
-        except (WorkerEndedError, NoMessageError):  # that is found out when it is timed among the others
+            ended = (hurt.status, hurt.reason) if hurt and suspect == victim else (Status.FAILED, error.of_entry)
+            state.end(suspect, *ended)
+        except WorkerEndedError as error:
+            if hurt and hurt.status is not Status.MISMATCHED:  # else it is found out when it is timed among the others
+                state.end(suspect, error.status, error.reason)
+        except NoMessageError:
             continue
-        if spoilt in state.ended:
-            break  # it is wrong by itself
+        found |= suspect in state.ended
+        if victim in state.ended:
+            break
     workers.close()
-    if last and not found and unknown.spoilt:
-        state.take(unknown.spoilt, job, lambda _: None)
-    elif last and not found:
-        state.blame(NOBODY, Status.FAILED, unknown.of_case, job)
+    if last and not found:
+        index, status = (job.entries.index(victim), hurt.status) if hurt else (NOBODY, Status.FAILED)
+        state.blame(index, status, unknown.of_case, job)
 
 
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
@@ -300,22 +292,16 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     """Yield what a job gives; a CulpritUnknownError says that an unknown implementation disturbed the timing."""
     worker = workers.get()
     for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
-        if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and result.unnamed:
-            if result.entry and workers.judge is None:  # nobody knows whether the host is busy
-                continue
-            if result.entry:
-                raise UnlikeError(result)
-            raise CulpritUnknownError(f"{result.unnamed}, while being timed", result.reason)
-        if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and _is_spoilt(result, job):
-            of_entry = f"changes what the baseline reads, which was wrong beside it and not alone: {result.reason}"
-            raise CulpritUnknownError(of_entry, result.reason, result)
+        if isinstance(job, protocol.TimeCase) and isinstance(result, Ended) and result.status.bad:
+            unsure = result.unnamed or (result.entry and result.entry.role == "baseline")
+            if unsure and (result.status is Status.MISMATCHED or _others(job, result.entry)):
+                raise CulpritUnknownError.of(result)
         yield result
 
 
-def _is_spoilt(ended: protocol.Ended, job: CaseJob) -> bool:
-    """Return whether a baseline was wrong or failed beside variants."""
-    wrong = ended.entry is not None and ended.entry.is_eager_baseline and ended.status in (Status.MISMATCHED, Status.FAILED)
-    return wrong and any(entry.role == "variant" for entry in job.entries)
+def _others(job: CaseJob, entry: Entry | None) -> bool:
+    """Return whether a case is timed with variants beside an entry, one of which may be to blame for its end."""
+    return isinstance(job, protocol.TimeCase) and any(one.role == "variant" and one != entry for one in job.entries)
 
 
 def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
@@ -330,6 +316,9 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
                 worker.close()  # it is still at work on the next
                 return ()
     except WorkerEndedError as error:
+        entry = job.entries[error.index] if 0 <= error.index < len(job.entries) else None
+        if entry and error.status is not Status.TIMEOUT and _others(job, entry):
+            raise CulpritUnknownError.of(Ended(entry=entry, status=error.status, reason=error.reason)) from error
         return state.blame(error.index, error.status, error.reason, job)
     except NoMessageError as error:
         workers.close()

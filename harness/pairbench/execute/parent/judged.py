@@ -31,14 +31,16 @@ _FEWEST_TURNS = 5
 class CulpritUnknownError(Exception):
     """An implementation disturbed the others, or the measurement, and it is not known which."""
 
-    def __init__(self, of_entry: str, of_case: str, spoilt: protocol.Ended | None = None) -> None:
-        """Take the reason for the entry that is found to have done it, the reason for all entries where none is, and the baseline's end if that is what was disturbed."""
+    def __init__(self, of_entry: str, of_case: str, hurt: protocol.Ended | None = None) -> None:
+        """Take the reason for the entry that is found to have done it, the reason for all entries where none is, and the end of the entry that suffered, if that is known."""
         super().__init__(of_entry)
-        self.of_entry, self.of_case, self.spoilt = of_entry, of_case, spoilt
+        self.of_entry, self.of_case, self.hurt = of_entry, of_case, hurt
 
-
-class UnlikeError(Exception):
-    """An entry's calls were quicker as they were timed than all later ones; what is raised with it is its end."""
+    @classmethod
+    def of(cls, ended: protocol.Ended) -> "CulpritUnknownError":
+        if ended.entry is None:
+            return cls(f"{ended.unnamed}, while being timed", ended.reason)
+        return cls(f"spoils {ended.entry}, which ends beside it and not without: {ended.reason}", ended.reason, ended)
 
 
 class ClocksDisagreeError(CulpritUnknownError):
@@ -251,7 +253,7 @@ class _Verifying:
             return protocol.Ended(entry=told.entry, status=status, reason=reason)
         if verdict is not None and verdict.mismatch:
             reason = reason.replace(protocol.JUDGED_OUTSIDE, verdict.mismatch) if unsaid else verdict.mismatch
-            if told.entry.is_eager_baseline:  # what is expected is of its own call
+            if told.entry.role == "baseline" and told.entry.mode == "eager":  # what is expected is of its own call
                 unseen = "inputs() keeps tensors in a closure, a partial or packed weights, which get no new values"
                 reason = f"its calls on the same inputs differ, or {unseen}: {reason}"
             return dataclasses.replace(told, status=Status.MISMATCHED, reason=reason, correctness=verdict.correctness)
@@ -307,10 +309,11 @@ class _Timing:
                     self._clock.check_clock()
                     with _to_the_end(self._judge):
                         ends = [*self._judge_timed(told, answers)]
-                    # What is unsure comes last. Before the others' the baseline's: where it is wrong, they may be no more to blame than it is.
-                    if self._is_disturbed():
-                        ends = [one for one in ends if one.entry is None or one.unnamed is None]
-                    yield from sorted(ends, key=lambda one: (bool(one.unnamed), not (one.entry and one.entry.is_eager_baseline)))
+                    if self._is_disturbed():  # what is quicker in its timed calls alone may be so by chance
+                        ends = [one for one in ends if not (one.entry and one.unnamed)]
+                    # The baseline's first: where it is wrong, the others may be no more to blame than it is.
+                    ends.sort(key=lambda one: (bool(one.unnamed), one.entry is None or one.entry.role == "variant"))
+                    yield from ends
                     if not ends:  # else there is a better name for it
                         # On a busy host other processes run between the parts of a turn; speedups are withheld there.
                         self._clock.check_calls(told, plain=alone.plain and not self._is_disturbed())
@@ -321,7 +324,7 @@ class _Timing:
 
     def _controlled(self, timed: TimedRound) -> TimedRound:
         """Return a round; if its baseline looks slowed, with latencies of the baseline alone once more, as the machine may have become slower, or with none on a busy host."""
-        baselines = [one for one in timed.entries if one.entry.is_eager_baseline]
+        baselines = [one for one in timed.entries if one.entry.role == "baseline" and one.entry.mode == "eager"]
         if not baselines or not timed.alone_ns or not is_slowed(timed.alone_ns, timed.beside_ns(baselines[0])):
             return timed
         if self._is_disturbed(waits=True):

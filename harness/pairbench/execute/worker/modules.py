@@ -72,8 +72,7 @@ def _code_of(value: Any) -> tuple[type, set[Any]]:
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return where and how a tensor lies, and whether it requires a gradient; a parameter's address may change, as cuDNN moves weights together."""
-    address = tensor.data_ptr() if type(tensor) is torch.Tensor else None
-    return tensor.requires_grad, tensor.shape, tensor.stride(), address
+    return tensor.requires_grad, tensor.shape, tensor.stride(), type(tensor) is torch.Tensor and tensor.data_ptr()
 
 
 class InputForms:

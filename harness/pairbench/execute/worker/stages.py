@@ -167,7 +167,7 @@ def _verify(
 
         found = guarded(job, index, heartbeat, step)
         yield found
-        if entry.is_eager_baseline and found.status is not Status.VERIFIED:
+        if entry.role == "baseline" and entry.mode == "eager" and found.status is not Status.VERIFIED:
             refused = found
     # Last, for an impostor may do worse than be wrong.
     for index, name in enumerate(job.declared_impostors, start=len(job.entries)):
@@ -410,7 +410,11 @@ def end_of(job: protocol.TimeCase, config: protocol.WorkerConfig, error: EntryEn
     status, reason = Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage"
     if error.__cause__ is not None:
         status, reason = explain(error.__cause__)
-    return protocol.Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
+    reason = f"{reason}, while being timed"
+    unsure = not isinstance(error.__cause__, DeclarationError | None)  # it may be what another has left that raises
+    return protocol.Ended(
+        entry=job.entries[error.index], status=status, reason=reason, unnamed=reason if unsure else None
+    )
 
 
 def time_with_do_bench(ready: Ready, heartbeat: Heartbeat) -> TimedRound:

@@ -85,7 +85,7 @@ class Timed:
 
     @property
     def is_eager_baseline(self) -> bool:
-        return self.entry.is_eager_baseline
+        return self.entry.role == "baseline" and self.entry.mode == "eager"
 
     def samples(self) -> EntrySamples:
         """Return the samples; a latency that is missing in any block is missing altogether."""

@@ -48,12 +48,9 @@ _DOUBTED, _DOUBTED_S = 60, 15.0
 """Most pairs, and seconds, where two calls on known values were that quick."""
 _CERTAIN, _SURE = 1e-6, 1e-4
 """Chance below which a call is said to remember at once, and in the end."""
+UNLIKE = "calls take {:.1f} us as they are timed, and {:.1f} us or more afterwards, on the same values too: it does less where it is timed"
 _BEFORE = (2, 3)
 """Untimed calls on known values before each timed one of a pair, drawn: who remembers the last one or two calls alone is as quick in pairs as when it was timed."""
-
-
-class Unlike(str):
-    """Why calls were quicker as they were timed than any later one: they do less then, or the machine has become slower."""
 
 
 class NewInputs(dict[str, Any]):
@@ -233,9 +230,11 @@ def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewIn
     why = judge_pairs(
         more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit_ns(timed, ready.device.type)
     )
-    if not isinstance(why, Unlike):
+    if why is None or not why.startswith(UNLIKE[:9]):
         return why
-    return Ended(entry=timed.entry, status=Status.FAILED, reason=why, unnamed=why)
+    # The machine may have become slower, which is known only where another process judges.
+    outside = isinstance(ready, Elsewhere)
+    return Ended(entry=timed.entry, status=Status.MISMATCHED, reason=why, unnamed=why) if outside else None
 
 
 def judge_pairs(
@@ -267,11 +266,7 @@ def judge_pairs(
         enough = _KNOWN if quickest <= _twice_ns(quick_ns) else _KNOWN_DOUBTED
         if len(known) >= enough and not doubted and quickest <= limit(sorted(known)[len(known) // 4]):
             now_ns = min(quickest, *known)
-            unlike = (
-                f"calls take {quick_ns / 1e3:.1f} us as they are timed and no less than {now_ns / 1e3:.1f} us afterwards, "
-                "on the same values too: it does less where it is timed"
-            )
-            return Unlike(unlike) if now_ns > _twice_ns(quick_ns) else None
+            return UNLIKE.format(quick_ns / 1e3, now_ns / 1e3) if now_ns > _twice_ns(quick_ns) else None
         most, most_s = (_DOUBTED, _DOUBTED_S) if doubted else (_MOST, _MOST_S)
         # How likely it is that the quickest of all calls are so many on known values, if values make no difference.
         others = len(known) - sum(quickest > limit(one) for one in known) + len(new)

@@ -275,8 +275,7 @@ class Watch:
         """Return how often torch wrote to each tensor, but for the changes of values, the class of each, and its place."""
         written = self._values.written
         shared = [(type(tensor), version(tensor) - written.get(name, 0)) for name, tensor in self._shared.items()]
-        held = [(type(tensor), version(tensor)) for tensor in self._constants.values()]
-        return shared + held + self._forms.places()
+        return [*shared, *((type(one), version(one)) for one in self._constants.values()), *self._forms.places()]
 
     def changed(self) -> str | None:
         """Return a sentence on flags or inputs that have changed after the last turn, with the flags restored, or None."""
