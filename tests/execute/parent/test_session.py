@@ -38,7 +38,7 @@ class FakeWorker:
     def __init__(self, fates: Fates, jobs: list[Any]) -> None:
         self._fates = fates
         self._jobs = jobs
-        self.alive = True
+        self.alive, self.used = True, False
 
     def log_line(self, marker: str) -> str | None:
         return None

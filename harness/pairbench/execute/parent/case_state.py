@@ -254,31 +254,42 @@ def _find_culprit(
     state: CaseState, workers: Workers, job: protocol.TimeCase, unknown: CulpritUnknownError, *, last: bool
 ) -> None:
     """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case, or who was hurt, which is tried first."""
-    hurt, victim, found = unknown.hurt, unknown.hurt and unknown.hurt.entry, False
-    suspects = [entry for entry in job.entries if entry.role == "variant" or entry == victim]
+    hurt, found = unknown.hurt, False
+    victim, alone = (hurt.entry, hurt.unnamed and hurt.status is Status.MISMATCHED) if hurt else (None, False)
+    suspects = [entry for entry in job.entries if entry == victim or (entry.role == "variant" and not alone)]
     for suspect in sorted(suspects, key=lambda entry: entry != victim):
-        workers.close()
-        beside = {entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode}
-        entries = tuple(entry for entry in job.entries if entry in {*beside, victim, suspect})
-        try:
-            for result in _results(workers, replace(job, entries=entries, earlier_ns=())):
-                if isinstance(result, protocol.Ended) and result.entry == suspect:
-                    state.end(suspect, result.status, result.reason)
-        except CulpritUnknownError as error:
-            ended = (hurt.status, hurt.reason) if hurt and suspect == victim else (Status.FAILED, error.of_entry)
-            state.end(suspect, *ended)
-        except WorkerEndedError as error:
-            if hurt and hurt.status is not Status.MISMATCHED:  # else it is found out when it is timed among the others
-                state.end(suspect, error.status, error.reason)
-        except NoMessageError:
-            continue
-        found |= suspect in state.ended
+        end = _end_of_suspect(workers, job, suspect, hurt)
+        if end and hurt and suspect != victim:  # once more, for who is hurt may do so by itself now and then
+            end = _end_of_suspect(workers, job, suspect, hurt)
+        if end:
+            state.end(suspect, *end)
+            found = True
         if victim in state.ended:
             break
     workers.close()
     if last and not found:
-        index, status = (job.entries.index(victim), hurt.status) if hurt else (NOBODY, Status.FAILED)
+        index, status = (job.entries.index(victim), hurt.status) if hurt and victim else (NOBODY, Status.FAILED)
         state.blame(index, status, unknown.of_case, job)
+
+
+def _end_of_suspect(
+    workers: Workers, job: protocol.TimeCase, suspect: Entry, hurt: Ended | None
+) -> tuple[Status, str] | None:
+    workers.close()
+    beside = {entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode}
+    entries = tuple(entry for entry in job.entries if entry in {*beside, hurt and hurt.entry, suspect})
+    try:
+        for result in _results(workers, replace(job, entries=entries, earlier_ns=())):
+            if isinstance(result, Ended) and result.entry == suspect:
+                return result.status, result.reason
+    except CulpritUnknownError as error:
+        return (hurt.status, hurt.reason) if hurt and suspect == hurt.entry else (Status.FAILED, error.of_entry)
+    except WorkerEndedError as error:
+        # Without anybody who was hurt by that it is found out when it is timed among the others.
+        return (error.status, error.reason) if hurt and hurt.status is not Status.MISMATCHED else None
+    except NoMessageError:
+        pass
+    return None
 
 
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
