@@ -193,11 +193,11 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
         )
         first, alone = False, not workers.get().used
         workers.get().used = True
-        for crashed in _serve(state, workers, job, enough):
+        for crashed in (ended := _serve(state, workers, job, enough)):
             if crashed.role == "baseline":
                 for end in protocol.without_baseline(remaining, *state.ended[crashed]):
                     state.take(end, job, lambda _: None)
-        if doubts and not (enough and enough(state)) and _is_spoilt(state, workers, job, alone=alone):
+        if doubts and not ended and not (enough and enough(state)) and _is_spoilt(state, workers, job, alone=alone):
             doubts = first = False
             workers.close()
             for entry in state.ended.keys() & {*job.entries}:
@@ -209,7 +209,7 @@ def _is_spoilt(state: CaseState, workers: Workers, job: protocol.VerifyCase, *, 
     """Return whether a worker that has called variants before finds its baseline wrong, as it did others: all who ended there are verified anew."""
     wrong = [entry for entry in job.entries if entry in state.ended and state.ended[entry][0].bad]
     if not wrong or job.entries[0].role != "baseline" or job.entries[0] in wrong:
-        return job.entries[0] in wrong and not alone
+        return bool(wrong) and job.entries[0] in wrong and not alone
     again = replace(job, entries=job.entries[:1], automatic_impostors=False, declared_impostors=())
     with contextlib.suppress(WorkerEndedError, NoMessageError):
         return any(isinstance(one, Verification | Ended) and one.status.bad for one in _results(workers, again))

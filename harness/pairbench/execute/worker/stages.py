@@ -411,10 +411,9 @@ def end_of(job: protocol.TimeCase, config: protocol.WorkerConfig, error: EntryEn
     if error.__cause__ is not None:
         status, reason = explain(error.__cause__)
     reason = f"{reason}, while being timed"
-    unsure = not isinstance(error.__cause__, DeclarationError | None)  # it may be what another has left that raises
-    return protocol.Ended(
-        entry=job.entries[error.index], status=status, reason=reason, unnamed=reason if unsure else None
-    )
+    # What another has left may be what raises. Not `isinstance`, which runs code of the exception's class.
+    unnamed = None if issubclass(type(error.__cause__), DeclarationError | None) else reason
+    return protocol.Ended(entry=job.entries[error.index], status=status, reason=reason, unnamed=unnamed)
 
 
 def time_with_do_bench(ready: Ready, heartbeat: Heartbeat) -> TimedRound:
