@@ -38,7 +38,7 @@ class FakeWorker:
     def __init__(self, fates: Fates, jobs: list[Any]) -> None:
         self._fates = fates
         self._jobs = jobs
-        self.alive = True
+        self.alive, self.used = True, False
         self.log = SimpleNamespace(line=lambda _: None)
 
     def request(self, job: Any) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 Which worker serves which step, and in what order cases come, is for the caller to say.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -161,12 +162,14 @@ Enough = Callable[[CaseState], object]  # says whether what is known of a case i
 
 def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None, *, impostors: bool = False) -> None:
     """Verify every entry; with `impostors`, also try the declared ones. Once `enough` is true the rest stays unverified, and the worker ends."""
-    first = True
+    first, doubts = True, True
     # Without a verified entry there is nothing to judge an impostor by.
     while state.unverified() or (impostors and state.verified and state.untried_impostors()):
         if enough and enough(state):
             return
         remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
+        if not doubts and remaining and remaining[0].role == "variant":
+            remaining = remaining[::-1]  # who was spoilt comes before who spoilt it
         job = protocol.VerifyCase(
             **about(state, remaining),
             automatic_impostors=first,
@@ -174,11 +177,29 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
             outside=workers.judge is not None,
             beside=enough is not None,
         )
-        first = False
-        for crashed in _serve(state, workers, job, enough):
+        first, alone = False, not workers.get().used
+        workers.get().used = True
+        for crashed in (ended := _serve(state, workers, job, enough)):
             if crashed.role == "baseline":
                 for end in protocol.without_baseline(remaining, *state.ended[crashed]):
                     state.take(end, job, lambda _: None)
+        if doubts and not ended and not (enough and enough(state)) and _is_spoilt(state, workers, job, alone=alone):
+            doubts = first = False
+            workers.close()
+            for entry in state.ended.keys() & {*job.entries}:
+                del state.ended[entry]
+                state.refuted.pop(entry, None)
+
+
+def _is_spoilt(state: CaseState, workers: Workers, job: protocol.VerifyCase, *, alone: bool) -> bool:
+    """Return whether a worker that has called variants before finds its baseline wrong, as it did others: all who ended there are verified anew."""
+    wrong = [entry for entry in job.entries if entry in state.ended and state.ended[entry][0].bad]
+    if not wrong or job.entries[0].role != "baseline" or job.entries[0] in wrong:
+        return bool(wrong) and job.entries[0] in wrong and not alone
+    again = replace(job, entries=job.entries[:1], automatic_impostors=False, declared_impostors=())
+    with contextlib.suppress(WorkerEndedError, NoMessageError):
+        return any(isinstance(one, Verification | Ended) and one.status.bad for one in _results(workers, again))
+    return False
 
 
 def profile_case(state: CaseState, workers: Workers) -> None:
@@ -218,24 +239,43 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
 def _find_culprit(
     state: CaseState, workers: Workers, job: protocol.TimeCase, unknown: CulpritUnknownError, *, last: bool
 ) -> None:
-    """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case."""
-    found = False
-    for suspect in [entry for entry in job.entries if entry.role == "variant"]:
-        workers.close()
-        beside = [entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode]
-        try:
-            for result in _results(workers, replace(job, entries=(*beside, suspect), earlier_ns=())):
-                if isinstance(result, protocol.Ended) and result.entry == suspect:
-                    state.end(suspect, result.status, result.reason)
-                    found = True
-        except CulpritUnknownError as error:
-            state.end(suspect, Status.FAILED, error.of_entry)
+    """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case, or who was hurt, which is tried first."""
+    hurt, found = unknown.hurt, False
+    victim, alone = (hurt.entry, hurt.unnamed and hurt.status is Status.MISMATCHED) if hurt else (None, False)
+    suspects = [entry for entry in job.entries if entry == victim or (entry.role == "variant" and not alone)]
+    for suspect in sorted(suspects, key=lambda entry: entry != victim):
+        end = _end_of_suspect(workers, job, suspect, hurt)
+        if end and hurt and suspect != victim:  # once more, for who is hurt may do so by itself now and then
+            end = _end_of_suspect(workers, job, suspect, hurt)
+        if end:
+            state.end(suspect, *end)
             found = True
-        except (WorkerEndedError, NoMessageError):  # that is found out when it is timed among the others
-            continue
+        if victim in state.ended:
+            break
     workers.close()
     if last and not found:
-        state.blame(NOBODY, Status.FAILED, unknown.of_case, job)
+        index, status = (job.entries.index(victim), hurt.status) if hurt and victim else (NOBODY, Status.FAILED)
+        state.blame(index, status, unknown.of_case, job)
+
+
+def _end_of_suspect(
+    workers: Workers, job: protocol.TimeCase, suspect: Entry, hurt: Ended | None
+) -> tuple[Status, str] | None:
+    workers.close()
+    beside = {entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode}
+    entries = tuple(entry for entry in job.entries if entry in {*beside, hurt and hurt.entry, suspect})
+    try:
+        for result in _results(workers, replace(job, entries=entries, earlier_ns=())):
+            if isinstance(result, Ended) and result.entry == suspect:
+                return result.status, result.reason
+    except CulpritUnknownError as error:
+        return (hurt.status, hurt.reason) if hurt and suspect == hurt.entry else (Status.FAILED, error.of_entry)
+    except WorkerEndedError as error:
+        # Without anybody who was hurt by that it is found out when it is timed among the others.
+        return (error.status, error.reason) if hurt and hurt.status is not Status.MISMATCHED else None
+    except NoMessageError:
+        pass
+    return None
 
 
 def about(state: CaseState, entries: tuple[Entry, ...]) -> dict[str, Any]:
@@ -249,9 +289,16 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     """Yield what a job gives; a CulpritUnknownError says that an unknown implementation disturbed the timing."""
     worker = workers.get()
     for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
-        if isinstance(job, protocol.TimeCase) and isinstance(result, protocol.Ended) and result.unnamed:
-            raise CulpritUnknownError(f"{result.unnamed}, while being timed", result.reason)
+        if isinstance(job, protocol.TimeCase) and isinstance(result, Ended) and result.status.bad:
+            unsure = result.unnamed or (result.entry and result.entry.role == "baseline")
+            if unsure and (result.status is Status.MISMATCHED or _others(job, result.entry)):
+                raise CulpritUnknownError.of(result)
         yield result
+
+
+def _others(job: CaseJob, entry: Entry | None) -> bool:
+    """Return whether a case is timed with variants beside an entry, one of which may be to blame for its end."""
+    return isinstance(job, protocol.TimeCase) and any(one.role == "variant" and one != entry for one in job.entries)
 
 
 def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
@@ -266,6 +313,9 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
                 worker.close()  # it is still at work on the next
                 return ()
     except WorkerEndedError as error:
+        entry = job.entries[error.index] if 0 <= error.index < len(job.entries) else None
+        if entry and error.status is not Status.TIMEOUT and _others(job, entry):
+            raise CulpritUnknownError.of(Ended(entry=entry, status=error.status, reason=error.reason)) from error
         return state.blame(error.index, error.status, error.reason, job)
     except NoMessageError as error:
         workers.close()

@@ -36,10 +36,16 @@ _SEEDS = {0, 1}
 class CulpritUnknownError(Exception):
     """An implementation disturbed the others, or the measurement, and it is not known which."""
 
-    def __init__(self, of_entry: str, of_case: str) -> None:
-        """Take the reason for the entry that is found to have done it, and the reason for all entries where none is."""
+    def __init__(self, of_entry: str, of_case: str, hurt: protocol.Ended | None = None) -> None:
+        """Take the reason for the entry that is found to have done it, the reason for all entries where none is, and the end of the entry that suffered, if that is known."""
         super().__init__(of_entry)
-        self.of_entry, self.of_case = of_entry, of_case
+        self.of_entry, self.of_case, self.hurt = of_entry, of_case, hurt
+
+    @classmethod
+    def of(cls, ended: protocol.Ended) -> "CulpritUnknownError":
+        if ended.entry is None:
+            return cls(f"{ended.unnamed}, while being timed", ended.reason)
+        return cls(f"spoils {ended.entry}, which ends beside it and not without: {ended.reason}", ended.reason, ended)
 
 
 class ClocksDisagreeError(CulpritUnknownError):
@@ -281,13 +287,16 @@ class _Timing:
                     self._seed = secrets.randbits(_SEED_BITS)
                     self._worker.reply(self._seed)
                 case protocol.TimedCase():
-                    told, wrong = self._clock.with_samples(answer), False
+                    told = self._clock.with_samples(answer)
                     self._clock.check_clock()
                     with _to_the_end(self._judge):
-                        for ended in self._judge_timed(told, answers):
-                            wrong = True
-                            yield ended
-                    if not wrong:  # else there is a better name for it
+                        ends = [*self._judge_timed(told, answers)]
+                    if self._is_disturbed():  # what is quicker in its timed calls alone may be so by chance
+                        ends = [one for one in ends if not (one.entry and one.unnamed)]
+                    # The baseline's first: where it is wrong, the others may be no more to blame than it is.
+                    ends.sort(key=lambda one: (bool(one.unnamed), one.entry is None or one.entry.role == "variant"))
+                    yield from ends
+                    if not ends:  # else there is a better name for it
                         # On a busy host other processes run between the parts of a turn; speedups are withheld there.
                         self._clock.check_calls(told, plain=alone.plain and not self._is_disturbed())
                 case TimedRound():

@@ -209,7 +209,7 @@ class WorkerProcess(AbstractContextManager["WorkerProcess"]):
             heartbeat, log = self._memory_file.fileno(), self.log.fileno()
             self._process = launcher.launch(environment, connection=theirs.fileno(), heartbeat=heartbeat, log=log)
         self.line = Line(ours)
-        self.alive = True
+        self.alive, self.used = True, False
         settings, memory, stand_in = context.settings, context.memory_bytes, context.stand_in
         config = protocol.WorkerConfig(device=device, settings=settings, memory_bytes=memory, stand_in=stand_in)
         with contextlib.suppress(ConnectionError):  # a worker that has ended already is explained at its first job

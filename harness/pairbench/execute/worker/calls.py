@@ -120,7 +120,8 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     initial = trees.copy_inputs(state) if operator.reset is True else {}
     consumed = {name: value for name, value in own.items() if name not in state}
     given = {**inputs, **consumed}
-    reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs, InputForms(own))
+    forms = InputForms(own, own=True)
+    reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs, forms)
     kwargs = {**arguments(given), **state, **_prepared(operator, variant, inputs)}
     function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
     if operator.direction and any(map(str.isdecimal, kwargs)):

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +48,7 @@ def _attribute(owner: Any, name: str) -> Flag:
 
 _SMALLEST = sys.float_info.min
 _cuda, _cudnn, _mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
-_matmul = _cuda.matmul
+_matmul, _C = _cuda.matmul, torch._C
 
 _RECORDED: dict[str, Flag] = {
     "matmul.allow_tf32": _attribute(_matmul, "allow_tf32"),
@@ -106,6 +107,12 @@ _WATCHED: dict[str, Callable[[], Flag]] = {
     "autocast.cuda": lambda: _autocast("cuda"),
     "autocast.cache": lambda: Flag(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     "anomaly_mode": lambda: Flag(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    "autograd": lambda: Flag(lambda: (_C._is_multithreading_enabled(), _C._is_view_replay_enabled()), leave),
+    "tracing by torch": lambda: Flag(lambda: (_C._get_tracing_state() is None, _C._is_torch_function_enabled()), leave),
+    "functorch_level": lambda: Flag(_C._functorch.maybe_current_level, leave),
+    "warn_always": lambda: Flag(torch.is_warn_always_enabled, torch.set_warn_always),
+    "sparse_invariants": lambda: Flag(torch.sparse.check_sparse_tensor_invariants.is_enabled, leave),
+    "tracemalloc": lambda: Flag(tracemalloc.is_tracing, lambda _: tracemalloc.stop()),
     # What `torch.set_default_device` sets is such a mode, too.
     "modes": lambda: Flag(lambda: (torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()), leave),
     "stream": lambda: Flag(_stream, _set_stream),

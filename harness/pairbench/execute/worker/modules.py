@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pairbench.execute.worker.trees import nodes
+from pairbench.execute.worker.trees import has_address, named_tensors, nodes
 
 Around = Callable[[str, torch.nn.Module, Any, Callable[[], Any]], Any]
 """Makes a call of a named module and returns its outputs, in the thread of the caller, given also the arguments and keyword arguments."""
@@ -68,17 +68,34 @@ def _code_of(value: Any) -> tuple[type, set[Any]]:
     return type(value), {name for name, held in own.items() if type(name) is str and callable(held)}
 
 
-class InputForms:
-    """The form of inputs besides their values: the class and functions of each object; whether modules train, and their parameters, parts and hooks."""
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return where and how a tensor lies, and whether it requires a gradient; a parameter's address may change, as cuDNN moves weights together."""
+    return tensor.requires_grad, tensor.shape, tensor.stride(), type(tensor) is torch.Tensor and tensor.data_ptr()
 
-    def __init__(self, tree: Any) -> None:
+
+class InputForms:
+    """The form of inputs besides their values: the class and functions of each object; whether modules train, and their parameters, parts and hooks; the place of each tensor."""
+
+    def __init__(self, tree: Any, *, own: bool = False) -> None:
+        """Take notice of inputs; where they are an implementation's `own`, the places of tensors do not count."""
+        found = {} if own else named_tensors(tree)
+        self._places = {path: (one, one.detach(), _place(one)) for path, one in found.items() if has_address(one)}
         self._modules = {path: value for path, value, _ in nodes(tree) if isinstance(value, torch.nn.Module)}
         self._code = {path: (value, *_code_of(value)) for path, value, _ in nodes(tree) if hasattr(value, "__dict__")}
         self._were = {path: _form(module) for path, module in self._modules.items()}
 
+    def places(self) -> list[Any]:
+        return [_place(tensor) if has_address(tensor) else None for tensor, _, _ in self._places.values()]
+
     def changed(self, when: str = "") -> str | None:
         """Return a sentence on the first input whose form has changed, or None, and restore all; `when` is put into the sentence, with a space before it."""
         found = []
+        for path, (tensor, before, place) in self._places.items():
+            if has_address(tensor) and (now := _place(tensor)) != place:
+                if now[1:] != place[1:]:
+                    found.append(f"gives {path!r}, a tensor among its inputs, other memory or strides")
+                tensor.detach_().data = before
+                tensor.requires_grad_(place[0])  # without a word: sloppy code asks for gradients of its inputs
         for path, (value, its_class, functions) in self._code.items():
             if type(value) is not its_class or _code_of(value)[1] != functions:
                 found.append(f"gives {path!r}, an object among its inputs, another class or functions of its own")

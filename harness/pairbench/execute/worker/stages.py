@@ -368,7 +368,10 @@ def end_of(job: TimeCase, config: WorkerConfig, error: EntryEndedError) -> proto
     status, reason = Status.TIMEOUT, f"over the {config.settings.timeout_s:g} s that one implementation has in a stage"
     if error.__cause__ is not None:
         status, reason = explain(error.__cause__)
-    return protocol.Ended(entry=job.entries[error.index], status=status, reason=f"{reason}, while being timed")
+    reason = f"{reason}, while being timed"
+    # What another has left may be what raises. Not `isinstance`, which runs code of the exception's class.
+    unnamed = None if issubclass(type(error.__cause__), DeclarationError | None) else reason
+    return protocol.Ended(entry=job.entries[error.index], status=status, reason=reason, unnamed=unnamed)
 
 
 def time_with_do_bench(ready: Ready) -> TimedRound:

@@ -12,6 +12,7 @@ ones too, which could continue while others are timed.
 import _thread
 import builtins
 import contextlib
+import faulthandler
 import functools
 import operator
 import os
@@ -258,6 +259,7 @@ def left_running(*, thorough: bool = True) -> str | None:
     in libraries' pools, are left alone. `thorough` includes native threads, which takes 20 us.
     """
     began = perf_counter()
+    faulthandler.cancel_dump_traceback_later()  # its thread would write, and may crash, while another's call runs
     while words := _left_behind() or processes.at_work() or (native_threads.at_work() if thorough else None):
         grace_s = _COMPILE_POOL_S if processes.compile_pool else _GRACE_S
         if perf_counter() - began > grace_s:

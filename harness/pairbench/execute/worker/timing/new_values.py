@@ -15,6 +15,7 @@ from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
 from pairbench.execute.worker.trees import has_room, named_tensors, put, refill, refilling, same_form
+from pairbench.model.outcome import Status
 from pairbench.stats import quick
 
 _SEED_BITS = 60
@@ -47,6 +48,7 @@ _DOUBTED, _DOUBTED_S = 60, 15.0
 """Most pairs, and seconds, where two calls on known values were that quick."""
 _CERTAIN, _SURE = 1e-6, 1e-4
 """Chance below which a call is said to remember at once, and in the end."""
+UNLIKE = "calls take {:.1f} us as they are timed, and {:.1f} us or more afterwards, on the same values too: it does less where it is timed"
 _BEFORE = (2, 3)
 """Untimed calls on known values before each timed one of a pair, drawn: who remembers the last one or two calls alone is as quick in pairs as when it was timed."""
 
@@ -216,8 +218,8 @@ def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
     return again.new_ns > min(limit_ns(timed, device_type)(min(again.known_ns, default=quick_ns)), _twice_ns(quick_ns))
 
 
-def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewInputs) -> str | None:
-    """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered."""
+def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewInputs) -> Ended | str | None:
+    """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered, and an end without certainty where all are slower than timed ones."""
 
     def more(attempt: int) -> Pairs:
         # The first pair clears most honest calls that something else has slowed.
@@ -227,7 +229,12 @@ def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewIn
         return call_in_pairs(ready, timed, [new_values(ready) for _ in range(count)], known)
 
     limit = limit_ns(timed, ready.device.type)
-    return judge_pairs(more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit)
+    why = judge_pairs(more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit)
+    if why is None or not why.startswith(UNLIKE[:9]):
+        return why
+    # The machine may have become slower, which is known only of a CPU, and only where another process judges.
+    unsure = Ended(entry=timed.entry, status=Status.MISMATCHED, reason=why, unnamed=why)
+    return unsure if isinstance(ready, Elsewhere) and ready.device.type == "cpu" else None
 
 
 def judge_pairs(
@@ -254,7 +261,8 @@ def judge_pairs(
         doubted = sum(quickest > _twice_ns(one) for one in known) >= _SLOWED
         enough = _KNOWN if quickest <= _twice_ns(quick_ns) else _KNOWN_DOUBTED
         if len(known) >= enough and not doubted and quickest <= limit(sorted(known)[len(known) // 4]):
-            return None
+            now_ns = min(quickest, *known)
+            return UNLIKE.format(quick_ns / 1e3, now_ns / 1e3) if now_ns > _twice_ns(quick_ns) else None
         most, most_s = (_DOUBTED, _DOUBTED_S) if doubted else (_MOST, _MOST_S)
         # How likely it is that the quickest of all calls are so many on known values, if values make no difference.
         others = len(known) - sum(quickest > limit(one) for one in known) + len(new)

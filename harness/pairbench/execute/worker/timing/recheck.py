@@ -197,7 +197,7 @@ def judge_case(case: Case, measuring_s: float, heartbeat: Heartbeat) -> Iterator
         if timed.entry not in ended
         and (
             thorough
-            or _began_on_new_values(timed)
+            or timed.first_observed is not None
             # The latencies of an entry's calls alone may be a reason to call it on new values.
             or has_become_quick(timed)
             or is_quicker_on_old_values(timed)
@@ -234,7 +234,7 @@ def _judge_kept(
         right_s,
     )
     for timed in baseline_last(ready.timed):
-        on_new = _began_on_new_values(timed)
+        on_new = timed.first_observed is not None
         left_out = timed.is_eager_baseline and rights.vouched
         may_compute = computes and (outside or not on_new)
         kept = [] if left_out else [item for item in timed.kept if may_compute or rights.is_at_hand(item[0])]
@@ -254,11 +254,6 @@ def _inputs_of(ready: Case, number: int, inputs: dict[str, Any] | None = None) -
     return {**(ready.inputs if inputs is None else inputs), **ready.values.sets[number]}
 
 
-def _began_on_new_values(timed: Timed) -> bool:
-    """Return whether the first sample of an entry was taken on new values; the second one was on the same then, to compare it with."""
-    return timed.first_observed is not None
-
-
 def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterator[Ended]:
     """Judge the very calls that were timed on values that no call had seen, at the same addresses: a first sample on such values, else a call made now.
 
@@ -268,7 +263,7 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
     known: NewInputs | None = None
     if compares(ready):  # elsewhere known inputs are not asked for
         known = NewInputs({} if isinstance(ready, Elsewhere) else copy_inputs(ready.inputs), ready)
-    others = [timed for timed in entries if not _began_on_new_values(timed)]
+    others = [timed for timed in entries if timed.first_observed is None]
     remembered = False
     if others:
         new = new_values(ready)
@@ -285,7 +280,7 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
             del made
             remembered = yield from _judge_again(ready, heartbeat, again, new, known, remembered=remembered)
     samples = [
-        (timed, Again(timed.first_observed, timed.call_ns[0])) for timed in entries if _began_on_new_values(timed)
+        (timed, Again(timed.first_observed, timed.call_ns[0])) for timed in entries if timed.first_observed is not None
     ]
     if samples and known is not None:
         first = functools.partial(_inputs_of, ready, 0, known)

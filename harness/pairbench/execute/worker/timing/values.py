@@ -272,21 +272,23 @@ class Watch:
         return put_back_flags(self.flags)
 
     def _read_versions(self) -> list[Any]:
-        """Return how often torch wrote to each tensor, but for the changes of values, and the class of each."""
+        """Return how often torch wrote to each tensor, but for the changes of values, the class of each, and its place."""
         written = self._values.written
         shared = [(type(tensor), version(tensor) - written.get(name, 0)) for name, tensor in self._shared.items()]
-        return shared + [(type(tensor), version(tensor)) for tensor in self._constants.values()]
+        return [*shared, *((type(one), version(one)) for one in self._constants.values()), *self._forms.places()]
 
     def changed(self) -> str | None:
         """Return a sentence on flags or inputs that have changed after the last turn, with the flags restored, or None."""
         return self.changed_flags() or self.changed_input()
 
     def changed_input(self) -> str | None:
+        if why := self._forms.changed(_WHILE):  # first, for values are compared at the same places
+            return why
         expected = {} if self._lone() else trees.named_tensors(self._values.sets[self._values.current])
         changed = [name for name, then in expected.items() if not trees.same_bits(self._shared[name], then)]
         lone = self._constants | self._lone()
         changed += [name for name, tensor in lone.items() if _sum(tensor) != self._sums[name]]
-        return trees.about_changed_inputs(changed, _WHILE) if changed else self._forms.changed(_WHILE)
+        return trees.about_changed_inputs(changed, _WHILE) if changed else None
 
 
 def _sum(tensor: torch.Tensor) -> int:

@@ -204,7 +204,7 @@ def _verify(operator: Operator, entry: Entry, references: References, device: to
     started = time.perf_counter_ns()
     try:
         call = make_call(operator, variant, entry.mode, inputs)
-        forms.append(InputForms(call.given))
+        forms.append(InputForms(call.given, own=True))
         outputs = call.observe()
     except CaptureError as error:
         told = f"cannot be captured as a CUDA graph: {error}"
