@@ -58,6 +58,7 @@ OTHERS: dict[str, frozenset[str]] = {
     "cryptography": frozenset({"features.fleet"}),
     "dask": frozenset({"features.fleet"}),
     "distributed": frozenset({"features.fleet"}),
+    "filelock": frozenset({"execute.worker"}),
     "jinja2": frozenset({"site"}),
     "markupsafe": frozenset({"site"}),
     "matplotlib": frozenset({"interface", "report"}),
