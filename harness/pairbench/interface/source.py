@@ -369,7 +369,9 @@ def _holds(body: ast.expr, code: types.CodeType) -> bool:
         for line, last, column, stop in code.co_positions()
         if line and last and column is not None and stop is not None and (column, stop) != (0, 0)
     ]
-    return bool(places) and all((body.lineno, body.col_offset) <= start and stop <= end for start, stop in places)
+    if not places:  # Python 3.12 has none for what returns a constant
+        return ast.unparse(body) == repr(code.co_consts[-1])
+    return all((body.lineno, body.col_offset) <= start and stop <= end for start, stop in places)
 
 
 def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
@@ -384,10 +386,9 @@ def _text_of(node: ast.AST, source: str) -> str:
 
 
 def _source_of(function: types.FunctionType) -> str:
-    code = function.__code__
-    lines = linecache.getlines(code.co_filename, function.__globals__)
-    typed = getattr(linecache, "_getlines_from_code", None)  # where Python 3.14 keeps what has no file
-    return "".join(lines or (typed(code) if typed else ()))
+    lines = linecache.getlines(function.__code__.co_filename, function.__globals__)
+    typed = getattr(linecache, "_getlines_from_code", lambda _: ())  # where Python 3.14 keeps what has no file
+    return "".join(lines or typed(function.__code__))
 
 
 @functools.lru_cache(maxsize=64)

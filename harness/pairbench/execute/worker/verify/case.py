@@ -407,8 +407,7 @@ def forget_compilations() -> None:
 
 def compilations() -> Compilation:
     # On a GPU kernels are tuned when they first run, which is reported as one frame more, without a name or a line.
-    found = torch._dynamo.utils.get_compilation_metrics()
-    frames = [frame for frame in found if not getattr(frame, "is_runtime", False)]  # torch 2.6 has no such frames
+    frames = [frame for frame in torch._dynamo.utils.get_compilation_metrics() if not getattr(frame, "is_runtime", 0)]
     compiled = [frame for frame in frames if frame.has_guarded_code]
     again = [(frame, why) for frame in compiled if (why := _why_again(frame))]
     breaks: list[str] = []
@@ -433,10 +432,9 @@ def compilations() -> Compilation:
 
 def _why_again(frame: Any) -> str | None:
     """Return the guard that failed before a compilation; None for the first one of a function."""
-    if hasattr(frame, "recompile_reason"):
-        return frame.recompile_reason
     # Torch 2.6 counts a function's compilations behind the slash, and keeps no reasons.
-    return None if str(frame.compile_id).endswith("/0") else "torch 2.6 does not say why"
+    unsaid = None if str(frame.compile_id).endswith("/0") else "torch 2.6 does not say why"
+    return getattr(frame, "recompile_reason", unsaid)
 
 
 def _first_line(text: Any) -> str:
