@@ -1,6 +1,7 @@
 """What is sent of a notebook or script, and the sentence for what cannot be."""
 
 import functools
+import linecache
 import math
 import types
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from pairbench import Operator, Tolerance
 from pairbench.errors import UsageError
 from pairbench.interface.opened import add_operator
-from pairbench.interface.source import SourceText, literal_of
+from pairbench.interface.source import SourceText, _texts, literal_of
 from tests.interface.conftest import Script
 
 
@@ -150,3 +151,25 @@ def test_an_operator_arrives_whole(script: Script) -> None:
     assert found.variants["two"].function(3, 1) == 6 and found.impostors["zero"].function(3, 1) == 0
     assert found.cost is not None and found.cost(n=2) == (2, 4)
     assert found.oracle is not None and found.oracle(2, 0) == 4
+
+
+def test_what_is_typed_into_a_shell_of_python_3_14_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which keeps it by code, not by the name of a file."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    kept: dict[tuple[str, str, int], tuple[Any, ...]] = {}
+    typed = ("k, _ = 3, 4\n", "def f(x):\n    return g(x) * k\n", "g = lambda x: x + 1\n", "h = f\n")
+    for number, text in enumerate(typed):
+        stack = [compile(text, f"<python-input-{number}>", "exec")]
+        exec(stack[0], names)  # noqa: S102 (it is the test's own)
+        for code in stack:  # which grows
+            key = (code.co_filename, code.co_qualname, code.co_firstlineno)
+            kept[key] = (len(text), None, text.splitlines(keepends=True), "<stdin>")
+            stack += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+
+    def lines(code: types.CodeType) -> list[str]:
+        return list(kept.get((code.co_filename, code.co_qualname, code.co_firstlineno), ((), (), ()))[2])
+
+    monkeypatch.setattr(linecache, "_interactive_cache", kept, raising=False)
+    monkeypatch.setattr(linecache, "_getlines_from_code", lines, raising=False)
+    assert arrive(names["f"])(1) == 6
+    assert next(iter(_texts(names))) == typed[-1], "the newest first"

@@ -331,7 +331,7 @@ def definition_of(value: Any) -> str | None:
     """Return the text that defines a function or class at the top level of its module, decorators included; None where there is none."""
     if isinstance(value, type):
         for method in filter(None, map(function_of, vars(value).values())):
-            source, line = _source(method.__code__.co_filename, method.__globals__), method.__code__.co_firstlineno
+            source, line = _source_of(method), method.__code__.co_firstlineno
             for node in _parsed(source).body:
                 is_named = isinstance(node, ast.ClassDef) and node.name == value.__name__
                 if is_named and node.lineno <= line <= (node.end_lineno or 0):
@@ -348,7 +348,7 @@ def definition_of(value: Any) -> str | None:
 def find_function(function: types.FunctionType) -> tuple[ast.AST | None, str]:
     """Return the node that defines a function or lambda, and its text from the margin; None where there is no source."""
     code = function.__code__
-    source = _source(code.co_filename, function.__globals__)
+    source = _source_of(function)
     found: ast.AST | None = None
     for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.Lambda) and code.co_name == "<lambda>":
@@ -369,7 +369,9 @@ def _holds(body: ast.expr, code: types.CodeType) -> bool:
         for line, last, column, stop in code.co_positions()
         if line and last and column is not None and stop is not None and (column, stop) != (0, 0)
     ]
-    return bool(places) and all((body.lineno, body.col_offset) <= start and stop <= end for start, stop in places)
+    if not places:  # Python 3.12 has none for what returns a constant
+        return ast.unparse(body) == repr(code.co_consts[-1])
+    return all((body.lineno, body.col_offset) <= start and stop <= end for start, stop in places)
 
 
 def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> int:
@@ -383,8 +385,10 @@ def _text_of(node: ast.AST, source: str) -> str:
     return f"({segment})" if isinstance(node, ast.Lambda) else segment
 
 
-def _source(file: str, namespace: dict[str, Any] | None = None) -> str:
-    return "".join(linecache.getlines(file, namespace))
+def _source_of(function: types.FunctionType) -> str:
+    lines = linecache.getlines(function.__code__.co_filename, function.__globals__)
+    typed = getattr(linecache, "_getlines_from_code", lambda _: ())  # where Python 3.14 keeps what has no file
+    return "".join(lines or typed(function.__code__))
 
 
 @functools.lru_cache(maxsize=64)
@@ -409,12 +413,14 @@ def _bound(node: ast.stmt) -> set[str]:
 
 
 def _texts(home: dict[str, Any]) -> Iterator[str]:
-    """Yield the code of this process, the newest first: IPython's cells, lines of Python 3.13's shell, the script."""
+    """Yield the code of this process, the newest first: IPython's cells, lines of the shell from Python 3.13 on, the script."""
     cells = home.get("In")
     if isinstance(cells, list):
         yield from (cell for cell in reversed(cells) if isinstance(cell, str))
-    typed = [name for name in linecache.cache if name.startswith("<python-input-")]
+    kept = {name: entry for (name, *_), entry in getattr(linecache, "_interactive_cache", {}).items()}  # of Python 3.14
+    kept |= linecache.cache
+    typed = [name for name in kept if name.startswith("<python-input-")]
     for name in sorted(typed, key=lambda one: int("".join(filter(str.isdigit, one)) or 0), reverse=True):
-        yield _source(name)
+        yield "".join(kept[name][2])
     if isinstance(file := home.get("__file__"), str):
-        yield _source(file, home)
+        yield "".join(linecache.getlines(file, home))

@@ -44,7 +44,11 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the parent's own watch on the memory remains
         Path("/proc/self/oom_score_adj").write_text("1000")
     if hello.device.kind == "cpu":  # CUDA reserves far more addresses than memory
-        resource.setrlimit(resource.RLIMIT_AS, (hello.memory_bytes, hello.memory_bytes))
+        limit = hello.memory_bytes
+        with contextlib.suppress(OSError):  # as above
+            mapped, resident, *_ = map(int, Path("/proc/self/statm").read_text().split())
+            limit += (mapped - resident) * resource.getpagesize()  # 2.5 GiB of a torch that has CUDA's libraries
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     current = [os.getcwd()]  # noqa: PTH109 (an entry of a search path)
     if hello.stand_in:
         redirect(hello.stand_in, sys.path)

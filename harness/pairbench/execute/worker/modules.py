@@ -149,3 +149,5 @@ class TransparentMode(TorchDispatchMode):
     def ignore_compile_internals(cls) -> bool:
         """Let compiled code run as such; inside any other mode torch runs the original, now and from then on."""
         return True
+
+    is_infra_mode = ignore_compile_internals  # what torch 2.6 asks

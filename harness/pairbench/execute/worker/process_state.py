@@ -223,6 +223,7 @@ _UNSET = object()
 _COMPILERS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
 compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
 """Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case, all implementations and shapes together."""
+compiler_limits |= {"cache_size_limit": 64, "fail_on_cache_limit_hit": True}  # as torch 2.6 calls them
 
 
 def _compiler_settings() -> Settings:

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import types
 from collections.abc import Callable
 
 import pytest
@@ -93,6 +94,14 @@ def test_no_folder_of_a_machine_is_said_and_more_than_the_compiler_remembers_by_
     found = compilations()
     forget_compilations()
     assert found.compilations == 65 and found.notes[0] == f"g again, {reason.replace('/srv/own work/', '')}"
+
+
+def test_torch_2_6_counts_the_same_without_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = dict(co_name="f", co_filename="f.py", co_firstlineno=1, has_guarded_code=True, restart_reasons=None)
+    frames = [types.SimpleNamespace(**fields, compile_id=compile_id) for compile_id in ("0/0", "0/1", "1/0")]
+    monkeypatch.setattr(torch._dynamo.utils, "get_compilation_metrics", lambda: frames)
+    notes = ("f again, torch 2.6 does not say why",)
+    assert compilations() == Compilation(compilations=3, recompilations=1, graph_breaks=0, notes=notes)
 
 
 def test_the_limits_bind_a_call_that_is_the_first_to_load_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

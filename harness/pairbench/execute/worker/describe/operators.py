@@ -51,8 +51,10 @@ def _found(value: Any) -> ast.stmt | ast.Lambda | None:
     if value.__name__ != "<lambda>":
         return _definitions(source).functions.get((code.co_firstlineno, code.co_name))
     # Several may begin on a line; which it is, its end tells.
-    end = max((line, column) for _, line, _, column in code.co_positions() if line and column)
+    end = max(((line, column) for _, line, _, column in code.co_positions() if line and column), default=None)
     several = [node for node in _definitions(source).lambdas if node.lineno == code.co_firstlineno]
+    if end is None:  # Python 3.12 has no place for what returns a constant
+        several.sort(key=lambda node: ast.unparse(node.body) != repr(code.co_consts[-1]))
     return min(several, key=lambda node: (node.body.end_lineno, node.body.end_col_offset) != end, default=None)
 
 

@@ -387,9 +387,9 @@ def forget_compilations() -> None:
 
 def compilations() -> Compilation:
     # On a GPU kernels are tuned when they first run, which is reported as one frame more, without a name or a line.
-    frames = [frame for frame in torch._dynamo.utils.get_compilation_metrics() if not frame.is_runtime]
+    frames = [frame for frame in torch._dynamo.utils.get_compilation_metrics() if not getattr(frame, "is_runtime", 0)]
     compiled = [frame for frame in frames if frame.has_guarded_code]
-    again = [frame for frame in compiled if frame.recompile_reason]
+    again = [(frame, why) for frame in compiled if (why := _why_again(frame))]
     breaks: list[str] = []
     reasons: list[str] = []
     for frame in frames:
@@ -403,11 +403,18 @@ def compilations() -> Compilation:
             breaks.append(f"{frame.co_name} stays Python, {file}:{line}: {_first_line(frame.fail_reason)}")
         reasons += [_first_line(reason) for reason in frame.restart_reasons or () if "Explanation" in reason]
     # The failed guard without the folders, the line of code and the stack that the compiler adds.
-    guards = [_first_line(frame.recompile_reason).partition("  #")[0].rstrip() for frame in again]
-    notes = [f"{frame.co_name} again, {_FOLDER.sub('', guard)}" for frame, guard in zip(again, guards, strict=True)]
+    guards = [(frame.co_name, _first_line(why).partition("  #")[0].rstrip()) for frame, why in again]
+    notes = [f"{name} again, {_FOLDER.sub('', guard)}" for name, guard in guards]
     return Compilation(
         compilations=len(compiled), recompilations=len(again), graph_breaks=len(breaks), notes=(*breaks, *notes)
     )
+
+
+def _why_again(frame: Any) -> str | None:
+    """Return the guard that failed before a compilation; None for the first one of a function."""
+    # Torch 2.6 counts a function's compilations behind the slash, and keeps no reasons.
+    unsaid = None if str(frame.compile_id).endswith("/0") else "torch 2.6 does not say why"
+    return getattr(frame, "recompile_reason", unsaid)
 
 
 def _first_line(text: Any) -> str:
