@@ -120,7 +120,7 @@ def test_what_is_measured_and_what_is_skipped_with_the_variants_own_words(fine: 
 def test_pandas_is_enough_to_read_the_store(fine_store: Path, fine: dict[str, Any]) -> None:
     frame = pd.read_parquet(fine_store / "records")
     assert {item.name for item in fields(Record)} <= set(frame.columns)
-    assert len(fields(Record)) == 139
+    assert len(fields(Record)) == 140
     assert len(frame) == len(fine["records"])
     assert set(frame["run_id"]) == {fine["run_id"]}
     measured = frame[frame["status"] == "measured"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from pairbench.model.breakdown import KernelCount
+from pairbench.model.breakdown import KernelBuild, KernelCount
 from pairbench.model.record import Record, Samples
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
@@ -21,12 +21,15 @@ from pairbench.store.schema import IDENTITY
 from pairbench.store.writer import RunWriter
 from tests.builders import make_run, make_samples
 
+_NUMBER, _TEXT = st.none() | st.integers(0, 99), st.text(max_size=12)
+_KNOWN = dict.fromkeys(("registers", "shared_bytes", "warps", "spills", "stages"), _NUMBER)
 _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
-    str: st.text(max_size=12),
+    str: _TEXT,
     int: st.integers(-(2**63), 2**63 - 1),
     float: st.floats(),
     bool: st.booleans(),
-    KernelCount: st.builds(KernelCount, name=st.text(max_size=12), count=st.integers(0, 99), total_ns=st.floats()),
+    KernelBuild: st.builds(KernelBuild, name=_TEXT, code=st.none() | _TEXT, **_KNOWN),
+    KernelCount: st.builds(KernelCount, name=_TEXT, count=st.integers(0, 99), total_ns=st.floats()),
 }
 
 
