@@ -52,7 +52,7 @@ class FakeWorker:
         self._log = log
         self._open: protocol.OpenCase | None = None
         self._blocks = 0
-        self.alive = True
+        self.alive, self.used = True, False
         self.log = SimpleNamespace(line=lambda _: None)
 
     def _fate(self, stage: str, entry: Entry | None = None) -> str:

@@ -188,7 +188,7 @@ def test_what_runs_short_beside_others_is_left_at_once(monkeypatch: pytest.Monke
 
         def get(self) -> Any:
             log = SimpleNamespace(line=lambda _: None)
-            return SimpleNamespace(request=self.request, close=self.close, log=log)
+            return SimpleNamespace(request=self.request, close=self.close, log=log, used=False)
 
         def request(self, job: Any) -> Iterator[Verification]:
             alone = self.closed > 1

@@ -184,8 +184,9 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
                 for end in protocol.without_baseline(remaining, *state.ended[crashed]):
                     state.take(end, job, lambda _: None)
         if doubts and not ended and not (enough and enough(state)) and _is_spoilt(state, workers, job, alone=alone):
-            doubts = first = False
+            doubts, first = False, True
             workers.close()
+            state.impostors.clear()
             for entry in state.ended.keys() & {*job.entries}:
                 del state.ended[entry]
                 state.refuted.pop(entry, None)
