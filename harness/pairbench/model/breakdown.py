@@ -18,7 +18,7 @@ class KernelCount(Value):
 
 
 class KernelBuild(Value):
-    """How a kernel was compiled that one call runs; None for what is not known."""
+    """How a kernel of a call was compiled; None for what is not known."""
 
     name: str
     registers: int | None = None
@@ -36,14 +36,9 @@ class KernelBuild(Value):
     @property
     def words(self) -> str:
         """What is known, such as `40 registers, 0 spills, 4 warps`."""
-        names = {
-            "registers": "registers",
-            "spills": "spills",
-            "shared_bytes": "bytes of shared memory",
-            "warps": "warps",
-        }
-        values = {name: getattr(self, key) for key, name in names.items()} | {"stages": self.stages}
-        return ", ".join(f"{value} {name}" for name, value in values.items() if value is not None)
+        words = ("registers", "spills", "bytes of shared memory", "warps", "stages")
+        values = (self.registers, self.spills, self.shared_bytes, self.warps, self.stages)
+        return ", ".join(f"{value} {word}" for value, word in zip(values, words, strict=True) if value is not None)
 
 
 class ModuleCalls(Value):
