@@ -230,7 +230,7 @@ def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewIn
 
     limit = limit_ns(timed, ready.device.type)
     why = judge_pairs(more, known_ns=again.known_ns, quick_ns=quick(timed.call_ns), limit=limit)
-    if why is None or not why.startswith(UNLIKE[:9]):
+    if why is None or not why.startswith(UNLIKE.partition("{")[0]):
         return why
     # The machine may have become slower, which is known only of a CPU, and only where another process judges.
     unsure = Ended(entry=timed.entry, status=Status.MISMATCHED, reason=why, unnamed=why)
