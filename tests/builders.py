@@ -249,7 +249,7 @@ def judgement_of(change: Change, metric: str) -> Judgement:
 
 
 def at_once(*work: Callable[[], object]) -> None:
-    """Call functions in a thread each, and wait for all of them."""
+    """Call each function in a thread of its own, and wait for all of them."""
     threads = [threading.Thread(target=one) for one in work]
     for thread in threads:
         thread.start()

@@ -341,9 +341,9 @@ def _profile_columns(outcome: Outcome) -> dict[str, Any]:
     launches = profile.launches
     columns = {f"{name}_per_call": getattr(launches, name) for name in counts}
     columns |= {"launch_status": launches.status, "kernels": launches.kernel_counts}
-    columns |= {"kernel_builds": launches.kernel_builds}
+    columns |= {"kernel_builds": launches.kernel_builds, "saved_bytes": profile.saved_bytes}
     columns |= {"ops_per_call": profile.ops, "allocations_per_call": profile.allocations}
-    return columns | {"peak_bytes": profile.peak_bytes, "saved_bytes": profile.saved_bytes}
+    return columns | {"peak_bytes": profile.peak_bytes}
 
 
 def roofline_columns(outcome: Outcome, *, latency_ns: float, environment: Environment) -> dict[str, float | None]:

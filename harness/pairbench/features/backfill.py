@@ -177,7 +177,7 @@ class Backfill:
         return changed
 
     def _loaded(self, index: int, use: Callable[[LoadedSide, int], _Made]) -> _Made | None:
-        """Return `use` of a commit while its files exist; None, and a note, where it cannot be loaded."""
+        """Call `use` with a commit while it is checked out, and return the result; where the commit cannot be loaded, note that and return None."""
         commit = self.commits[index]
         checkout = self.worktrees.add(commit.sha[:16], commit.sha)
         try:

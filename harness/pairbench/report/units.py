@@ -85,7 +85,7 @@ def error(value: float | None) -> str:
 
 
 def spread(estimate: float | None, low: float | None, high: float | None) -> str:
-    """Return how far an interval reaches to its wider side, like `±0.21%`; beyond tenfold, and below 0.01 %, no figure says more."""
+    """Return the wider half of an interval as a part of the estimate, like `±0.21%`, or `>±` and `±<` with the limit where it is beyond the widest or the narrowest that is shown; empty without an interval."""
     if estimate is None or low is None or high is None or not estimate > 0:
         return ""
     sides = (estimate - low, high - estimate)

@@ -335,7 +335,7 @@ def load_suite(
 
 
 def refuse_syntax_errors(files: Iterable[Path]) -> None:
-    """Raise if all of some suite files have syntax errors, which needs no process that loads torch."""
+    """Raise a SuiteError if every one of these suite files has a syntax error, before a process is started that loads torch."""
     errors = []
     for file in files:
         try:

@@ -273,7 +273,7 @@ def judge_margin(reference: Record, current: Record) -> Iterator[Judgement]:
 
 
 def bad(record: Record) -> bool:
-    """Return whether an implementation went wrong by its record's status; unknown statuses count as wrong."""
+    """Return whether a record's status says that the implementation failed; an unknown status counts as failed."""
     return record.status in BAD or record.status not in {status.value for status in Status}
 
 

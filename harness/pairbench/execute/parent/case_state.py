@@ -193,7 +193,7 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
 
 
 def _is_spoilt(state: CaseState, workers: Workers, job: protocol.VerifyCase, *, alone: bool) -> bool:
-    """Return whether a worker that has called variants before finds its baseline wrong, as it did others: all who ended there are verified anew."""
+    """Return whether the baseline is wrong in a worker that has called variants, one of which may have spoilt it: then all entries that ended there have to be verified again."""
     wrong = [entry for entry in job.entries if entry in state.ended and state.ended[entry][0].bad]
     if not wrong or job.entries[0].role != "baseline" or job.entries[0] in wrong:
         return bool(wrong) and job.entries[0] in wrong and not alone
@@ -240,7 +240,7 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
 def _find_culprit(
     state: CaseState, workers: Workers, job: protocol.TimeCase, unknown: CulpritUnknownError, *, last: bool
 ) -> None:
-    """Time each variant with its baseline in a process of its own, and end those that do it again; if `last` and none does, end the case, or who was hurt, which is tried first."""
+    """Time the entry that was hurt, then each variant, in a process of its own with the baseline, and end the entries that do it again; if `last` and none does, end the hurt entry, or the whole case where no entry was hurt."""
     hurt, found = unknown.hurt, False
     victim, alone = (hurt.entry, hurt.unnamed and hurt.status is Status.MISMATCHED) if hurt else (None, False)
     suspects = [entry for entry in job.entries if entry == victim or (entry.role == "variant" and not alone)]

@@ -41,13 +41,13 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
     workloads = definition.workloads(left_out)
     reference = _loaded({"reference.py": definition.reference}, "reference.py")
     where = f"suite {label_of(path)}: its reference"
-    run = _function(reference, "run", where)
+    run = function_in(reference, "run", where)
     short = Counter(one.uuid[:_SHORT] for one in workloads)
     by_name = {one.uuid if short[one.uuid[:_SHORT]] > 1 else one.uuid[:_SHORT]: one for one in workloads}
     varying = [name for name, rule in definition.axes.items() if rule is None]
     axes = {name: f"axis_{name}" if name in _RESERVED else name for name in varying}
     cases = [{axes[name]: one.axes[name] for name in axes} | {"workload": key} for key, one in by_name.items()]
-    custom = _function(reference, definition.custom, where) if definition.custom else None
+    custom = function_in(reference, definition.custom, where) if definition.custom else None
     made = Cases(definition=definition, by_name=by_name, custom=custom)
     candidates = []
     for name, one in definition.solutions(against, left_out).items():
@@ -234,7 +234,7 @@ def load_solution(one: Solution, definition: Definition, sizes: Mapping[str, int
         module = _compiled_extension(one)
     else:
         module = _loaded(one.sources, one.entry) if one.sources else load_module(one.path.resolve())
-    function, outputs, into = _function(module, one.function, one.path.name), definition.outputs, one.into
+    function, outputs, into = function_in(module, one.function, one.path.name), definition.outputs, one.into
     if into is None:
         into = len(inspect.signature(function).parameters) > len(definition.inputs)
     if not into:
@@ -250,7 +250,7 @@ def load_solution(one: Solution, definition: Definition, sizes: Mapping[str, int
     return into_new
 
 
-def _function(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
+def function_in(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
     if not callable(function := getattr(module, name, None)):
         raise SuiteError(f"{where} defines no function {name}")
     return function
@@ -259,10 +259,19 @@ def _function(module: ModuleType, name: str, where: str) -> Callable[..., Any]:
 def _loaded(sources: Mapping[str, str], entry: str) -> ModuleType:
     """Load a Python source that stands as text in a JSON file; sources beside it can be imported."""
     folder = _folder() / digest_of(sorted(sources.items()))
-    for name, text in sources.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+    _write(sources, folder)
     return load_module((folder / entry).resolve())
+
+
+def _write(sources: Mapping[str, str], folder: Path) -> None:
+    """Write sources whole, where another worker has not done so: a newer one would be compiled again."""
+    for name, text in sources.items():
+        file = folder / name
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            partial = file.with_name(f"{file.name}.{os.getpid()}")
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(file)
 
 
 _folder = functools.cache(hold_folder)
@@ -278,10 +287,7 @@ def _compiled_extension(one: Solution) -> ModuleType:
 
     name = f"solution_{digest_of(sorted(one.sources.items()), one.flags)}"
     folder = Path(os.environ["TRITON_CACHE_DIR"]).with_name("extensions") / name  # of this run, as compiled kernels are
-    for path, text in one.sources.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        if not (folder / path).is_file():  # a newer source would be compiled again
-            (folder / path).write_text(text, encoding="utf-8")
+    _write(one.sources, folder)
     options = {"cflags": "extra_cflags", "cuda_cflags": "extra_cuda_cflags", "ld_flags": "extra_ldflags"}
     try:
         return load(
@@ -293,13 +299,9 @@ def _compiled_extension(one: Solution) -> ModuleType:
             **{key: one.flags[flag] for flag, key in options.items() if one.flags and flag in one.flags},
         )
     except (RuntimeError, OSError, ImportError) as error:
-        lines = [line for line in str(error).splitlines() if "error:" in line] or [
-            *str(error).splitlines(),
-            "no output",
-        ]
-        raise SuiteError(
-            f"{one.path.name}: it cannot be compiled: {lines[0].replace(f'{folder}/', '')[:300]}"
-        ) from error
+        said = str(error).replace(f"{folder}/", "").splitlines()
+        why = next((line for line in said if "error:" in line), said[0] if said else "no output")
+        raise SuiteError(f"{one.path.name}: it cannot be compiled: {why[:300]}") from error
 
 
 # These run in a namespace of the problem or of the candidate, see `problems.bound`. Each that is not timed alone names the digest, for hashes.

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from pairbench.errors import SuiteError
 from pairbench.execute.worker import corpora
 from pairbench.execute.worker.calls import Make
-from pairbench.execute.worker.corpora import Candidate, assembled
+from pairbench.execute.worker.corpora import Candidate, assembled, function_in
 from pairbench.execute.worker.problems import digest_of_code, name_of
 from pairbench.model.operator import Operator
 from pairbench.model.plain import Value
@@ -104,7 +104,7 @@ def _operator(name: str, lines: Iterable[tuple[str, str]], against: str) -> Oper
 
 
 def _candidates(name: str, against: Path) -> Iterator[Candidate]:
-    """Yield a candidate for a file that is given, or for each of the operator's own folder below one."""
+    """Yield the candidate in a given file, or one for each implementation in the operator's folder below a given folder."""
     given = [against] if against.suffix == ".py" else []
     for file in sorted((against / name).glob(f"{name}_implementation*.py")) if against.is_dir() else given:
         rest = file.stem.removeprefix(f"{name}_implementation").strip("_")
@@ -113,9 +113,7 @@ def _candidates(name: str, against: Path) -> Iterator[Candidate]:
 
 
 def _load(file: Path, function: str, _: Mapping[str, int]) -> Callable[..., Any]:
-    if not callable(found := getattr(load_module(file), function, None)):
-        raise SuiteError(f"{file.name} defines no function {function}")
-    return Applied(function=found)
+    return Applied(function=function_in(load_module(file), function, file.name))
 
 
 def _parsed(line: str, names: Container[str], *, in_place: bool) -> tuple[str, Any]:

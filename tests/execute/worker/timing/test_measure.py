@@ -265,7 +265,7 @@ def test_calls_with_a_lead_in_do_not_nor_do_those_of_which_one_block_alone_may_f
 def test_who_begins_on_new_values_takes_a_second_block_and_of_each_call_with_a_lead_in_an_output_is_kept(
     monkeypatch: pytest.MonkeyPatch, renewed: bool, judged: bool, samples: int
 ) -> None:
-    """What gives back its lead-in's result is found by that alone, also where time is short and values take long to put in place."""
+    """A variant that returns the result of its lead-in is found by its lead-in, also where time is short and values take long to put in place."""
     monkeypatch.setattr(measure, "_BOTH_CLOCKS", 0.0)  # blocks take longer than it looked
     values = values_of(0, 1, 2, place_s=60.0, judged=judged)
     entries = timed(baseline=lambda: 1e8, a=lambda: 1.0, b=lambda: 2.0)
