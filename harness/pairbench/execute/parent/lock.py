@@ -46,21 +46,28 @@ def device_lock(
             name = f"{wanted.selector} ({wanted.name}){needed}"
             descriptor = _open(f"{_word(wanted.uuid or 'cpu')}.lock")
             stack.callback(os.close, descriptor)
-            told, tries = False, 0
-            while not _try_lock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-                if interrupted():
-                    raise InterruptedRunError
-                tries += 1
-                # Who has just taken it has yet to write who that is.
-                if not told and ((holder := _holder(descriptor)) or tries > 1):
-                    waiting(f"{name} is held by {holder or 'another process'}; waiting for it{_ADVICE}")
-                    told = True
-                time.sleep(_POLL_S)
-            # Only a word for those who wait: another user's file may be read-only, or the disk full.
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+            _wait_for(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, name, waiting, interrupted)
         yield
+
+
+def _wait_for(
+    descriptor: int, kind: int, name: str, waiting: Callable[[str], None], interrupted: Callable[[], bool]
+) -> None:
+    """Take a lock of that kind, and write into its file that this process holds it."""
+    told, tries = False, 0
+    while not _try_lock(descriptor, kind):
+        if interrupted():
+            raise InterruptedRunError
+        tries += 1
+        # Who has just taken it has yet to write who that is.
+        if not told and ((holder := _holder(descriptor)) or tries > 1):
+            waiting(f"{name} is held by {holder or 'another process'}; waiting for it{_ADVICE}")
+            told = True
+        time.sleep(_POLL_S)
+    # Only a word for those who wait: another user's file may be read-only, or the disk full.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
 
 
 def _holder(descriptor: int) -> str | None:

@@ -219,7 +219,7 @@ def is_suspicious(timed: Timed, again: Again, device_type: str) -> bool:
 
 
 def remembers(ready: Ready | Elsewhere, timed: Timed, again: Again, known: NewInputs) -> Ended | str | None:
-    """Return a sentence where calls on new values are so much slower than those on known ones that these must be remembered, and an end without certainty where all are slower than timed ones."""
+    """Return a sentence where calls on new values are so much slower than those on known ones that their results must be remembered, or an unsure `Ended` where all of these calls are slower than the timed ones; else None."""
 
     def more(attempt: int) -> Pairs:
         # The first pair clears most honest calls that something else has slowed.

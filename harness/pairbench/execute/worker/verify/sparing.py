@@ -90,7 +90,7 @@ class Held:
         self._less = functools.partial(less_held, operator, case, make)
 
     def verify(self, entry: Entry) -> Verification:
-        """Verify an entry that is valid here, with as much held as leaves memory for it. Memory that the harness lacks is not charged to the entry."""
+        """Verify an entry, or skip it where it is not valid, with as much held as leaves memory for it. Memory that the harness lacks is not charged to the entry."""
         variant = self._operator.implementations[entry.implementation]
         if variant.valid is not None and (why := why_invalid(variant, self.references[0].inputs)):
             return Verification(entry=entry, status=Status.SKIPPED, reason=why)
