@@ -18,10 +18,12 @@ SUITE = "suites/vae/sharded.py"
 
 BEGIN = """
 import json, os, signal, sys, threading, time
+from pathlib import Path
 import torch
-sys.path.insert(0, sys.argv[1])
-import vae_clip, vae_shard_team, vae_sharded
 from pairbench.execute.worker.calls import Make
+from pairbench.suite.modules import load_module
+vae_sharded = load_module(Path(sys.argv[1]))
+vae_clip, vae_shard_team = vae_sharded.clip, vae_sharded.team
 cuda = torch.device("cuda", 0)
 torch.backends.cudnn.allow_tf32 = False  # as in a worker; the team takes over what it finds here
 
@@ -40,7 +42,7 @@ def _two_gpus() -> None:
 
 def run(script: str, *, code: int = 0) -> tuple[Any, str]:
     """Return what a script prints last, as JSON, if it comes to that, and what it says on stderr."""
-    command = [sys.executable, "-c", BEGIN + script, str(ROOT / "suites")]
+    command = [sys.executable, "-c", BEGIN + script, str(ROOT / SUITE)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout.splitlines()[-1]) if code == 0 else None, done.stderr
@@ -136,7 +138,7 @@ time.sleep(600)
 """
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(ROOT / "suites")], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(ROOT / SUITE)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout
         (other,) = json.loads(process.stdout.readline())
