@@ -105,7 +105,7 @@ def done(environment: tuple[Path, dict[str, str]], before: object) -> Done:
     folder, variables = environment
     loaded = {**variables, "TESTS_HOST_LOAD": "0.9"}
     kept = ("--store", str(folder.parent / "sides"))
-    return call(folder, loaded, "ab", "main", "--device", "cpu", "--rounds", "2", "--format", "json", *kept)
+    return call(folder, loaded, "ab", "main", "--device", "cpu", "--rounds", "3", "--format", "json", *kept)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_the_document_has_what_the_verdicts_rest_on(document: Any) -> None:
     sides = [document[name] for name in ("reference_records", "current_records")]
     for side in sides:
         rounds = {row["confirms"] is None: len(row["round_p50_ns"]) for row in side if row["case"] == "slowed[n=8]"}
-        assert rounds == {True: 2, False: 2}
+        assert rounds == {True: 3, False: 3}
     blocks = [[row["n_samples"] for row in side if row["case"] == "slowed[n=8]"] for side in sides]
     assert blocks[0] == blocks[1]
     assert {item["agreement"] for item in document["outputs"]} == {"equal", "within", "different"}
