@@ -42,3 +42,8 @@ def test_no_graph_beside_a_call_that_needs_most_of_the_memory(tmp_path: Path) ->
     found = records(tmp_path, 0.6, 1)
     assert set(found.status) == {"measured"} and len(found) == 2
     assert "graph_replay" not in set(found.device_timer)
+
+
+def test_the_judge_has_room_for_a_call_beside_graphs_and_calls(tmp_path: Path) -> None:
+    found = records(tmp_path, 0.24, 2)
+    assert set(found.status) == {"measured"} and len(found) == 3

@@ -21,7 +21,8 @@ from pairbench.model.plain import Value
 from pairbench.model.plan import Entry, OperatorDescription
 
 HARNESS_LACKED = "the harness ran out of memory as it verified this, not the call"
-"""Begins the reason of an entry that could not be verified for want of memory."""
+JUDGE_LACKED = "the harness ran out of memory as it judged what was timed"
+"""Begin the reasons of entries that could not be verified, or judged, for want of memory."""
 JUDGED_OUTSIDE = "<judged outside>"
 """What a worker says in the place of a verdict that it does not know; the parent puts the judge's there."""
 SIZE = 4096

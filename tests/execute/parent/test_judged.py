@@ -278,6 +278,28 @@ def test_a_case_that_ends_while_it_is_judged_leaves_no_judge_in_the_middle() -> 
     assert judge.closed
 
 
+LACKED = protocol.Ended(entry=VARIANT, status=Status.SKIPPED, reason=f"{protocol.JUDGE_LACKED}: out of memory")
+WRONG_CALL = protocol.Ended(entry=BASELINE, status=Status.MISMATCHED, reason="its timed call is wrong")
+
+
+@pytest.mark.parametrize(
+    ("said", "judges"),
+    [((LACKED, protocol.TooLarge()), True), ((LACKED, WRONG_CALL, protocol.TooLarge()), False), ((LACKED,), False)],
+)
+def test_where_the_judge_lacks_memory_its_worker_times_once_more_and_judges(said: Any, judges: bool) -> None:
+    asked = list[protocol.TimeCase]()
+
+    def script(job: protocol.TimeCase) -> Iterator[Any]:
+        asked.append(job)
+        yield from [taken(True, (2.0, 1.0)), taken(False), timed_case((0,)), ROUND] if job.outside else [ROUND]
+
+    found = results(Process(script), timing_judge(*said), TIME)
+    assert [job.outside for job in asked] == [True, False][: 1 + judges]
+    ends = [one for one in found if isinstance(one, protocol.Ended)]
+    assert set(ends) == (set() if judges else {one for one in said if isinstance(one, protocol.Ended)})
+    assert len(found) == len(ends) + 1
+
+
 @pytest.mark.parametrize("foreign_cores", [0.0, 4096.0])
 def test_a_baseline_that_looks_slowed_is_timed_alone_once_more_but_not_on_a_busy_host(
     foreign_cores: float, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     protocol.Inputs: (protocol.Judged, protocol.Ended),
     protocol.Outputs: (protocol.Judged, protocol.Ended),
     protocol.TimeAlone: (protocol.Alone, protocol.TooLarge, protocol.Ended),
-    protocol.JudgeTimed: (protocol.Request, protocol.Ended),
+    protocol.JudgeTimed: (protocol.Request, protocol.TooLarge, protocol.Ended),
     protocol.ProfileCase: (outcome.Profile, protocol.InputsMade, protocol.Ended),
     protocol.OpenCase: (protocol.Opened, protocol.Ended),
     protocol.TakeBlock: (protocol.TakenBlock, protocol.Ended),

@@ -412,7 +412,17 @@ def release_memory() -> None:
     """Give unused memory of the GPU back: another worker may need it."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _MUCH * torch.cuda.mem_get_info()[1]:
+        if _reserves_much():
             # cuBLAS's workspaces, a part of a large block, keep all of it. A graph of the suite's own may use them, so they are kept otherwise.
             torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
+
+
+def release_much() -> None:
+    """Give unused memory of the GPU back where it is much. Captured graphs may be kept meanwhile, and so cuBLAS's workspaces are."""
+    if torch.cuda.is_initialized() and _reserves_much():
+        torch.cuda.empty_cache()
+
+
+def _reserves_much() -> bool:
+    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _MUCH * torch.cuda.mem_get_info()[1]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError, SuiteError
-from pairbench.execute.protocol import CaseJob, Ended, Heartbeat, TimeCase
+from pairbench.execute.protocol import JUDGE_LACKED, CaseJob, Ended, Heartbeat, TimeCase
 from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.process_state import files
 from pairbench.execute.worker.trusted import is_of_suite, left_running, processes, replaced
@@ -85,7 +85,7 @@ def attributed(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[]
     except BaseException as error:
         status, reason = explain(error)
         if is_out_of_memory(error):  # what judges is ours
-            status, reason = Status.SKIPPED, f"the harness ran out of memory as it judged what was timed: {reason}"
+            status, reason = Status.SKIPPED, f"{JUDGE_LACKED}: {reason}"
         return Ended(entry=job.entries[index], status=status, reason=reason)
 
 

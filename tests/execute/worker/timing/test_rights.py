@@ -7,6 +7,7 @@ import torch
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.timing import recheck
 from pairbench.execute.worker.timing.recheck import Right, Rights
+from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.model.case import Tolerance
 
 
@@ -100,7 +101,7 @@ class Baseline:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
         monkeypatch.setattr(recheck, "make_call", lambda operator, baseline, mode, inputs: self._call(inputs))
-        monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs: (None, "there is none"))
+        monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needs_it: (None, "there is none"))
         operator = SimpleNamespace(
             baseline=None, state=(), tolerance_for=lambda dtype, path: Tolerance(rtol=0.1, atol=0.0)
         )
@@ -139,11 +140,26 @@ def test_a_stray_is_let_through_by_the_oracle_without_another_call_of_the_baseli
 ) -> None:
     baseline = Baseline(monkeypatch)
     truth, stray = torch.ones(20_000, dtype=torch.float64), torch.ones(20_000)
-    monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs: (truth, None))
+    monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needs_it: (truth, None))
     stray[5] = 1.2  # beyond the tolerance to the variant, and right by the truth within the baseline's own error
     right = Right(baseline.ready, {"x": stray}, given=stray)
     assert right.contradicts(torch.ones(20_000)) is None
     assert right.vouched and baseline.calls == 0
+
+
+def test_a_stray_that_the_oracle_lacks_memory_for_is_charged_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    baseline = Baseline(monkeypatch)
+
+    def lacks(operator: Any, inputs: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(recheck, "oracle_or_why", oracle_or_why)
+    monkeypatch.setattr("pairbench.execute.worker.verify.case.oracle_outputs", lacks)
+    baseline.ready.operator.draws = None
+    right = Right(baseline.ready, {"x": X}, given=X)
+    assert right.contradicts(X) is None
+    with pytest.raises(torch.OutOfMemoryError):
+        right.contradicts(OTHER)
 
 
 def test_who_is_within_the_tolerance_is_right_however_near_the_baseline_is_to_the_truth(
@@ -152,7 +168,7 @@ def test_who_is_within_the_tolerance_is_right_however_near_the_baseline_is_to_th
     """What is not compared element by element in one go, as NaN is not, is judged in full, and the oracle is asked."""
     baseline = Baseline(monkeypatch)
     exact = torch.tensor([1.0, torch.nan])
-    monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs: (exact.double(), None))
+    monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needs_it: (exact.double(), None))
     right = Right(baseline.ready, {"x": exact})
     assert right.contradicts(exact * 1.05) is None  # thousands of times further off the truth than the baseline
     assert "is 1.2 instead of 1" in str(right.contradicts(exact * 1.2))

@@ -108,7 +108,7 @@ class Judge:
         yield protocol.Alone(latency_ns=alone_ns, plain=not more)
 
     def _has_room(self, timed: Elsewhere) -> bool:
-        case = timed.operator.name, str(timed.job.case.key)
+        case = _named(timed)
         if case not in self._fits:
             free, _ = torch.cuda.mem_get_info()
             torch.cuda.reset_peak_memory_stats()
@@ -151,21 +151,35 @@ class Judge:
             note=references[0].note or strays_note(verdicts),
         )
 
-    def _judge_timed(self, job: protocol.JudgeTimed) -> Iterator[protocol.Ended]:
+    def _judge_timed(self, job: protocol.JudgeTimed) -> Iterator[protocol.Ended | protocol.TooLarge]:
         if self._timed is None:
             raise RuntimeError("no case is held")
-        self._timed.take(job)
+        timed, lacks, on_gpu = self._timed, False, self._timed.device.type == "cuda"
+        timed.take(job)
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         with no_collection(collect=False):
             try:
-                yield from judge_case(self._timed, job.timed.measuring_s, self._heartbeat)
+                for ended in judge_case(timed, job.timed.measuring_s, self._heartbeat):
+                    lacks |= ended.reason.startswith(protocol.JUDGE_LACKED)
+                    yield ended
             finally:
-                self._timed.take_ahead()  # else it would be taken for the next job
+                timed.take_ahead()  # else it would be taken for the next job
+        # Where little is needed here, it is the worker that has taken the memory, which is no reason to have it judge.
+        if lacks and on_gpu and torch.cuda.max_memory_allocated() > _PART * torch.cuda.mem_get_info()[1]:
+            self._fits[_named(timed)], self._timed = False, None
+            yield protocol.TooLarge()
+        del timed
         release_memory()
 
     def _case(self) -> tuple[ExpectedOutputs, ...]:
         if not self._references:
             raise RuntimeError("no case is held")
         return self._references
+
+
+def _named(timed: Elsewhere) -> tuple[str, str]:
+    return timed.operator.name, str(timed.job.case.key)
 
 
 def _as_judged(reference: ExpectedOutputs) -> ExpectedOutputs:

@@ -4,6 +4,7 @@ import functools
 import json
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from pairbench.execute import protocol
 from pairbench.execute.protocol import Heartbeat
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.calls import build_inputs
+from pairbench.execute.worker.calls import build_inputs, release_much
 from pairbench.execute.worker.guard import UnnamedError, attributed, guarded, look_once
 from pairbench.execute.worker.judge.plain import Exported, clear, export, readable, together, write
 from pairbench.execute.worker.timing.new_values import NewInputs, call_again, call_in_pairs, compares
@@ -84,10 +85,12 @@ def answer_judge(ready: Ready, measuring_s: float, line: protocol.ParentLine) ->
         for timed in ready.timed
     ]
     asked, sets = _Asked(ready, _file(line)), len(ready.values.sets)
+    release_much()  # for the judge, which calls the baseline beside this process
     request = line.ask(protocol.TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=sets))
     while request.kind != "end":
         guard = guarded if request.kind in ("again", "pairs") else attributed  # only these call an implementation
         answer = guard(ready.job, request.index, ready.heartbeat, functools.partial(asked.answer, request))
+        release_much()
         request = line.ask(protocol.Answer(ended=answer) if isinstance(answer, protocol.Ended) else answer)
     look_once(ready.job)
     clear(_file(line))
@@ -103,6 +106,7 @@ class _Asked:
         self._made = functools.lru_cache(maxsize=1)(lambda seed: NewInputs(make(seed), ready, seed))
         """Returns the inputs of a seed; all entries are called on the same."""
         self._replays = functools.lru_cache(maxsize=1)(lambda seed: Replays(ready, self._made(seed)))
+        self._sent: Exported | None = None  # keeps the memory of the last answer, which the judge may not have read yet
 
     @functools.cached_property
     def _known(self) -> NewInputs | None:
@@ -110,13 +114,13 @@ class _Asked:
         return NewInputs(copy_inputs(self._ready.inputs), self._ready) if compares(self._ready) else None
 
     def answer(self, request: protocol.Request) -> protocol.Answer:
-        timed = self._timed[request.index]
+        timed, self._sent = self._timed[request.index], None
         match request.kind:
             case "kept":
-                return protocol.Answer(described=write(timed.kept[request.place][1], self._file))
+                return self._send(timed.kept[request.place][1])
             case "first":
                 assert timed.first_observed is not None
-                return protocol.Answer(described=write(timed.first_observed, self._file))
+                return self._send(timed.first_observed)
             case "pairs":
                 known = self._known
                 assert known is not None
@@ -126,11 +130,15 @@ class _Asked:
                 # Their graphs share memory, so each is copied before the next is replayed.
                 copied = functools.partial(export, copy=self._ready.captures(timed) > 1)
                 captures = map(copied, self._replays(*request.seeds).outputs(timed))
-                return protocol.Answer(described=write(together(captures), self._file))
+                return self._send(together(captures))
         known = self._known  # before other values are in place
         made = call_again(self._ready, timed, self._made(*request.seeds), known)
         outputs = made.outputs if isinstance(made.outputs, Exported) else export(made.outputs, copy=False)
-        return protocol.Answer(described=write(outputs, self._file), new_ns=(made.new_ns,), known_ns=made.known_ns)
+        return replace(self._send(outputs), new_ns=(made.new_ns,), known_ns=made.known_ns)
+
+    def _send(self, outputs: Exported) -> protocol.Answer:
+        self._sent = outputs
+        return protocol.Answer(described=write(outputs, self._file))
 
 
 def _file(line: protocol.ParentLine) -> int:
