@@ -7,6 +7,7 @@ In `try` and in `ab`, and in cases that need much of a GPU's memory, judging is 
 take the places of `judge.sent.OutsideReference` and `judge.elsewhere.Elsewhere`.
 """
 
+import gc
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -168,8 +169,9 @@ class Judge:
         # Where little is needed here, it is the worker that has taken the memory, which is no reason to have it judge.
         if lacks and on_gpu and torch.cuda.max_memory_allocated() > _PART * torch.cuda.mem_get_info()[1]:
             self._fits[_named(timed)], self._timed = False, None
+            del timed
+            gc.collect()  # what was computed is part of cycles, and the worker needs its memory
             yield protocol.TooLarge()
-        del timed
         release_memory()
 
     def _case(self) -> tuple[ExpectedOutputs, ...]:
