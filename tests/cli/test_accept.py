@@ -117,8 +117,12 @@ def test_compare_and_plot_choose_in_the_same_words(cli: Cli) -> None:
         nothing = cli(*verb, "--tier", "smoke")
         assert nothing.code == 2 and "--tier smoke selects nothing" in nothing.err
         assert cli(*verb, "--device", "cuda", "--tier", "real,headline", "-f", "json").code == 0
-    said = cli("compare", "latest~1", "latest", "-i", "nobody", "--device", "cuda", "-f", "json")
-    assert {change["series"]["implementation"] for change in said.document["changes"]} == {"baseline"}, "the control"
+    for verb in (("compare", "latest~1", "latest"), ("plot",), ("show",)):
+        misspelt = cli(*verb, "-i", "nobody", "--device", "cuda")
+        assert misspelt.code == 2 and "-i nobody --device cuda selects nothing" in misspelt.err, "baselines alone"
+    write(*[[record for record in make_run(2) if record.implementation == "baseline"]])
+    gone = cli("compare", "latest~1", "latest", "-i", "fused", "-f", "json")
+    assert gone.code == 0 and gone.outcomes == {"unchanged": 2, "missing": 2}, "the reference has it"
 
 
 def test_a_level_is_that_of_the_newest_run_that_had_time_for_the_series(cli: Cli) -> None:

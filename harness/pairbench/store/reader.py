@@ -135,7 +135,8 @@ def _find(place: StoreLocation, wanted: str) -> list[str]:
         return [wanted]
     begun = [run_id for run_id in newest_first if wanted and run_id.startswith(wanted)]
     if len(begun) != 1:
-        problem = f"begins {len(begun)} runs ({', '.join(begun[:3])}, ...)" if begun else "is no run there"
+        more = ", ..." if len(begun) > 3 else ""
+        problem = f"begins {len(begun)} runs ({', '.join(begun[:3])}{more})" if begun else "is no run there"
         expected = f"expected 'latest' or one run, such as {', '.join(newest_first[:3])}"
         raise StoreError(f"store {place.name!r}: {wanted!r} {problem}; {expected}")
     return begun

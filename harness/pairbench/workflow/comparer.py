@@ -238,6 +238,8 @@ class Comparer:
             raise SelectionError(f"{wanted} selects nothing of {', '.join(picked.side.runs)}")
         earlier = self._reference(selector, reference, picked, now)
         before, doubled = once(wanted.records(earlier.records, beside="baseline"))
+        if not wanted.records((*now, *before)):  # not even among what is missing now: a misspelt variant
+            raise SelectionError(f"{wanted} selects nothing of either side")
         before = self._first_failures(before, now)
         calibrations, calibrated = lookup.newest_calibrations(self.calibrations.value, now)
         here = {series for record in now if (series := Series.of(record))}

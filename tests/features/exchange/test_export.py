@@ -223,7 +223,7 @@ def test_csv_takes_several_runs(store: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("form", "run", "target", "message"),
     [
-        (Form.PYTEST_BENCHMARK, "last:2", None, "'last:2' is 2 runs"),
+        (Form.PYTEST_BENCHMARK, "last:2", None, r"'last:2' is 2 runs \([^.]*\), and"),
         (Form.CSV, "nonsense", None, "'nonsense' names no run of store"),
         (Form.CSV, "latest", "nowhere/run.csv", "cannot be written: No such file or directory"),
     ],

@@ -209,7 +209,9 @@ def _across(matched: Matched) -> Across | None:
 def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:
     matched = evidence.matched
     status = exact.judge_status(matched.reference, matched.current)
-    moved = status.outcome in _MOVED
+    # A skip has a reason; code that did not change is no cause of it.
+    innocent = status.outcome is GateOutcome.MISSING and not (known.era or known.implementation_changed)
+    moved = status.outcome in _MOVED and not innocent
     attribution, why = known.cause_of_count() if moved else (None, "")
     if status.outcome is GateOutcome.FAILED:
         attribution, why = known.cause_of_failure(representative(matched.reference), matched.current)

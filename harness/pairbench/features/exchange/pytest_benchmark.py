@@ -364,7 +364,7 @@ def benchmarks_of(picked: "Picked", records: Sequence[Record]) -> tuple[str, tup
     # What measured a run's suspects again is a run of its own; it is exported by its own id.
     own = [head.run_id for head in picked.heads if head.confirms is None] or [head.run_id for head in picked.heads]
     if len(own) > 1:
-        named = f"{len(own)} runs ({', '.join(sorted(own)[:3])}, ...)"
+        named = f"{len(own)} runs ({', '.join(sorted(own)[:3])}{', ...' * (len(own) > 3)})"
         raise UsageError(f"{picked.asked!r} is {named}, and a file of pytest-benchmark holds one; name one of them")
     samples = () if picked.index.is_file else read_samples(picked.index.place, own[0]).value
     document, not_measured = benchmark_document([record for record in records if record.run_id == own[0]], samples)
