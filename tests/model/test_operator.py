@@ -133,6 +133,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "the first parameter of inputs() is the axis 'rows', and it is given the maker of the tensors",
     ),
     *(
+        (
+            {"tolerance": {one: EXACT}},
+            f"tolerance names {one!r}, expected the name of a dtype, as 'bfloat16', or 'tf32'",
+        )
+        for one in ("fp32", "torch.float32", "output", 32)
+    ),
+    *(
         ({"tolerance": one}, f"tolerance is {one!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype")
         for one in (1e-3, {"float32": 1e-3}, "exact")
     ),

@@ -235,7 +235,9 @@ class Operator(_Declared):
             vars(self).update(name=name, inputs=inputs, oracle=oracle, cost=cost, direction=None, tf32=False)
             vars(self).update(variants=optimised, impostors=wrong, gradients=trained, state=kept, cases=points)
             whole = replace(plain, consumes=tuple(dict.fromkeys(consumed)))
-            vars(self).update(baseline=whole, tolerance=_tolerance(tolerance), constants=_names("constants", constants))
+            vars(self).update(
+                baseline=whole, tolerance=_by_dtype(_tolerance(tolerance)), constants=_names("constants", constants)
+            )
             of_gradients = None if gradient_tolerance is None else _tolerance(gradient_tolerance)
             vars(self).update(gradient_tolerance=of_gradients, reset=_reset(reset, kept), batched=batched)
             vars(self).update(accepts_constant=bool(accepts_constant), source=str(source), owner=owner)
@@ -392,6 +394,14 @@ def _tolerance(value: Any) -> Tolerance | dict[str, Tolerance]:
     if isinstance(value, Mapping) and all(isinstance(item, Tolerance) for item in value.values()):
         return dict(value)
     raise DeclarationError(f"tolerance is {value!r}, expected Tolerance(rtol=..., atol=...) or one for each dtype")
+
+
+def _by_dtype(tolerance: Tolerance | dict[str, Tolerance]) -> Tolerance | dict[str, Tolerance]:
+    """Refuse names that no output's dtype has, since their tolerances would never be used."""
+    for name in () if isinstance(tolerance, Tolerance) else tolerance:
+        if not re.fullmatch(r"tf32|bool|(b?float|complex|q?u?int)\d\w*", str(name)):
+            raise DeclarationError(f"tolerance names {name!r}, expected the name of a dtype, as 'bfloat16', or 'tf32'")
+    return tolerance
 
 
 def _reset(value: Any, state: tuple[str, ...]) -> bool | Callable[..., object]:

@@ -128,6 +128,22 @@ def test_of_a_variant_and_of_an_impostor(heartbeat: Heartbeat, kind: type[BaseEx
     assert found["one"].rejected == (place == "call")
 
 
+@pytest.mark.parametrize(
+    ("valid", "reason"),
+    [
+        (lambda x: None, "`valid` returned NoneType, expected True, or False or a sentence with the reason"),
+        (lambda x: x > 0, "`valid` returned Tensor, expected True"),
+        (lambda x: x.numel(), "`valid` returned int, expected True"),
+        (lambda n: True, "`valid` takes (n), expected the names that inputs() returns, x: "),
+    ],
+    ids=["nothing", "a tensor", "a number", "an axis"],
+)
+def test_of_a_valid_that_does_not_answer(heartbeat: Heartbeat, valid: Any, reason: str) -> None:
+    results = verified(heartbeat, variants={"bad": Variant(double, valid=valid), "good": double})
+    assert statuses(results) == {BASELINE: Status.VERIFIED, BAD: Status.FAILED, GOOD: Status.VERIFIED}
+    assert [reason in result.reason for result in results if getattr(result, "entry", None) == BAD] == [True]
+
+
 @kinds
 @pytest.mark.parametrize("name", ["inputs", "oracle", "baseline"])
 def test_of_what_a_case_is_made_of(heartbeat: Heartbeat, kind: type[BaseException], name: str) -> None:

@@ -107,7 +107,20 @@ def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], 
 
 
 def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
-    if variant.valid is None or (valid := bound(variant.valid, trees.copy_inputs(arguments(inputs)))()) is True:
+    if variant.valid is None:
+        return None
+    given = trees.copy_inputs(arguments(inputs))
+    try:
+        valid = bound(variant.valid, given)()
+    except TypeError:
+        _check_names(variant.valid, given, "`valid` takes", "inputs() returns")
+        raise
+    if not isinstance(valid, bool | str):  # such as the None of a forgotten return, which would exclude the variant
+        expected = "expected True, or False or a sentence with the reason"
+        raise DeclarationError(
+            f"`valid` returned {type(valid).__name__}, {expected}: write bool(...) around a condition"
+        )
+    if valid is True:
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
@@ -164,7 +177,12 @@ def _reset(operator: Operator, state: Any, initial: Any, consumed: Any, inputs: 
         raise DeclarationError(f"changes {what}; consumes= lets it overwrite values alone")
 
 
-def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+def _check_names(
+    function: Callable[..., Any],
+    kwargs: dict[str, Any],
+    takes: str = "takes",
+    returned: str = "inputs() and prepare() return",
+) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # compiled code without a signature
@@ -172,9 +190,9 @@ def _check_names(function: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     try:
         bound(signature.bind, kwargs)()
     except TypeError as error:
-        expected = f"the names that inputs() and prepare() return, {', '.join(kwargs)}"
+        expected = f"the names that {returned}, {', '.join(kwargs)}"
         advice = "wrap it in a function of these names"
-        raise DeclarationError(f"takes {signature}, expected {expected}: {error}; {advice}") from None
+        raise DeclarationError(f"{takes} {signature}, expected {expected}: {error}; {advice}") from None
 
 
 def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> dict[str, Any]:
