@@ -115,12 +115,9 @@ def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     except TypeError:
         _check_names(variant.valid, given, "`valid` takes", "inputs() returns")
         raise
-    if not isinstance(valid, bool | str):  # such as the None of a forgotten return, which would exclude the variant
-        expected = "expected True, or False or a sentence with the reason"
-        raise DeclarationError(
-            f"`valid` returned {type(valid).__name__}, {expected}: write bool(...) around a condition"
-        )
-    if valid is True:
+    if valid is None:  # a forgotten return, which would exclude the variant
+        raise DeclarationError("`valid` returned None, expected True, or False or a sentence with the reason")
+    if not isinstance(valid, str) and valid:  # also what `and` gives, such as a remainder
         return None
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
