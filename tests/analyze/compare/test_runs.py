@@ -101,7 +101,12 @@ def test_all_variants_slower_is_still_seen_and_a_baseline_alone_is_the_code() ->
 
 def test_code_that_did_not_change_is_not_blamed_for_a_skip() -> None:
     skipped = ended(now()[0], "skipped", "none of its variants is right")
-    for columns, cause in (({}, None), ({"implementation_hash": "another"}, CODE), (TF32, ENVIRONMENT)):
+    causes: list[tuple[dict[str, Any], Any]] = [
+        ({}, None),
+        ({"implementation_hash": "another"}, CODE),
+        (TF32, ENVIRONMENT),
+    ]
+    for columns, cause in causes:
         (found,) = compare(BEFORE[:1], [replace(skipped, **columns)])
         assert (found.outcome, found.attribution) == (GateOutcome.MISSING, cause)
         assert "look at what it calls" not in found.reason
