@@ -31,7 +31,7 @@ SUITE = "suites/norm.py"
 CASES = ("rms_norm[dtype=bfloat16,tokens=1024]", "rms_norm[dtype=bfloat16,tokens=4096]")
 DEVICE = "NVIDIA H200"
 LEVELS_NS = {"baseline": 200_000.0, "fused": 100_000.0}
-"""Median latency of each implementation where nothing was made slower."""
+"""Median latency in ns of each implementation that a test does not make slower."""
 
 
 def sha(number: int) -> str:

@@ -1,4 +1,4 @@
-"""`pairbench accept`: what it stores, what it refuses, and what a later comparison makes of it."""
+"""`pairbench accept`: the levels that it stores, the requests that it refuses, and how a later comparison uses the levels."""
 
 import re
 from dataclasses import replace

@@ -42,7 +42,7 @@ CALL_UNDER = 0.5
 
 
 def believed(outcomes: Sequence[Outcome], environment: Environment) -> list[Outcome]:
-    """Return the outcomes of one case, the impossible ones as failed ones without rounds."""
+    """Return the outcomes of one case; an outcome with impossible values is returned as failed, without its rounds."""
     # Where the latency of a replay contradicts the others, the device latencies of its mode are those of the streams.
     doubts = {item.entry: why for item in outcomes if (why := why_no_replay(item))}
     modes = {entry.mode for entry in doubts}

@@ -48,9 +48,10 @@ def show(given: Given, rest: Texts = None, list_runs: bool = False) -> None:
     except StoreError as error:
         reading, select, no_run = read_run(location, "latest"), [first, *select], f", and {error}"
     wanted = replace(given.wanted, select=(*given.wanted.select, *stored_select(given.config, select)))
-    if not wanted.records(reading.value):
+    records = wanted.records(reading.value, beside="baseline")
+    if not wanted.records(records):  # baselines alone are no answer
         raise SelectionError(f"{wanted} selects nothing of run {reading.value[0].run_id}{no_run}")
-    put(render(wanted.records(reading.value, beside="baseline"), given.output), nl=False)
+    put(render(records, given.output), nl=False)
     remark(*reading.problems)
 
 

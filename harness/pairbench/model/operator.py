@@ -61,7 +61,7 @@ class Cost(NamedTuple):
 
 class _Declared:
     def __new__(cls, *_: object, **given: object) -> Self:
-        """Refuse arguments of other names, with the nearest one."""
+        """Raise a DeclarationError for a keyword argument of an unknown name, with the nearest known name."""
         known = list(inspect.signature(cls.__init__).parameters)[1:]
         for name in given:
             if name not in known:
@@ -148,7 +148,7 @@ class Operator(_Declared):
     baseline: Variant
     variants: Mapping[str, Variant]
     inputs: Callable[..., Mapping[str, Any] | tuple[Any, ...]]
-    """A function of `make` and the axes that returns the implementations' keyword arguments, or a tuple of their arguments by position."""
+    """A function of `make` and the case's axes that returns the arguments of every implementation: a dict by name, or a tuple by position."""
     cases: tuple[Case, ...]
     impostors: Mapping[str, Variant] = field(default_factory=dict)
     """Deliberately wrong implementations. Each must be rejected in every case where its `valid` lets it run."""

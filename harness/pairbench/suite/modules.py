@@ -238,7 +238,7 @@ def _made_in(file: Path) -> set[str]:
 
 
 def find_suites(places: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the suite files among files and folders; of a folder, the files in it and below that declare operators or are problems."""
+    """Return the suite files that some paths name: a file as it is, and of a folder the files in and below it that declare operators or are problems."""
     # Helpers beside suites, such as kernels, declare none. Hidden folders, virtual environments and caches are passed over.
     files: list[Path] = []
     for place in places:

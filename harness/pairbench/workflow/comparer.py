@@ -219,7 +219,7 @@ class Comparer:
     def open(
         cls, config: Config, *, policy: Policy = DEFAULT, quiet_only: bool = False, store: StoreLocation | None = None
     ) -> "Comparer":
-        """Open the store of a configuration, by its location where that is known already."""
+        """Open `store`, by default the store that the configuration names."""
         store = store or store_of(config)
         index, repository = RunIndex.of_store(store), Repository(config.root)
         return cls(index, repository, read_acceptances(store), read_calibrations(store), policy, quiet_only)

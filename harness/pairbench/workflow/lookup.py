@@ -158,11 +158,12 @@ def stored_points(config: Config, wanted: Wanted, *, run: str | None = None) -> 
     place = store_of(config)
     with collector_at_rest():
         reading = _newest(place, wanted) if run is None else reader.read_run(place, run)
-    if not wanted.records(reading.value):
+    records = wanted.records(reading.value, beside="baseline")
+    if not wanted.records(records):  # baselines alone are no answer
         nothing = f"{wanted} selects nothing that was measured in store {config.shown_store!r}".strip()
         nothing = "; ".join([nothing, *reading.problems])
         raise SelectionError(f"{nothing}; `pairbench show` shows what there is")
-    return Reading(wanted.records(reading.value, beside="baseline"), reading.problems)
+    return Reading(records, reading.problems)
 
 
 def _newest(place: StoreLocation, wanted: Wanted) -> Reading[tuple[Record, ...]]:

@@ -261,7 +261,6 @@ class _Timing:
         self._worker, self._judge, self._job = worker, judge, job
         self._seed: int | None = None
         self._clock, self._meter, self._disturbed = OutsideClock(), LoadMeter(), False
-        self._too_large = False  # to be judged outside
 
     def results(self) -> Iterator[Any]:
         takes = not self._job.round or secrets.SystemRandom().random() < _CONTROLLED
@@ -275,8 +274,6 @@ class _Timing:
             return
         with _to_the_end(self._worker):
             yield from self._time(alone)
-        if self._too_large:
-            yield from self._worker.request(dataclasses.replace(self._job, outside=False))
 
     def _time(self, alone: protocol.Alone) -> Iterator[Any]:
         answers = self._worker.request(self._job, self._worker.outputs)
@@ -295,9 +292,10 @@ class _Timing:
                     with _to_the_end(self._judge):
                         said = [*self._judge_timed(told, answers)]
                     ends = [one for one in said if isinstance(one, protocol.Ended)]
-                    self._too_large = len(ends) < len(said) and all(map(_lacks_memory, ends))
-                    if self._too_large:
-                        continue
+                    if len(ends) < len(said) and all(map(_lacks_memory, ends)):  # too large to be judged outside
+                        yield from (one for one in answers if not isinstance(one, TimedRound))
+                        yield from self._worker.request(dataclasses.replace(self._job, outside=False))
+                        return
                     if self._is_disturbed():  # what is quicker in its timed calls alone may be so by chance
                         ends = [one for one in ends if not (one.entry and one.unnamed)]
                     # The baseline's first: where it is wrong, the others may be no more to blame than it is.
@@ -306,8 +304,6 @@ class _Timing:
                     if not ends:  # else there is a better name for it
                         # On a busy host other processes run between the parts of a turn; speedups are withheld there.
                         self._clock.check_calls(told, plain=alone.plain and not self._is_disturbed())
-                case TimedRound() if self._too_large:
-                    pass  # timed once more
                 case TimedRound():
                     yield self._controlled(self._clock.as_taken(answer, alone.latency_ns))
                 case _:

@@ -433,8 +433,8 @@ def release_memory() -> None:
             torch.cuda.empty_cache()
 
 
-def release_much() -> None:
-    """Give unused memory of the GPU back where it is much. Captured graphs may be kept meanwhile, and so cuBLAS's workspaces are."""
+def empty_large_cache() -> None:
+    """Give the GPU's memory that torch has cached back if it is more than a sixteenth of the whole; cuBLAS's workspaces stay, because captured graphs may use them."""
     if torch.cuda.is_initialized() and _reserves_much():
         torch.cuda.empty_cache()
 

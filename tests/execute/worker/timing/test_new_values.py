@@ -48,7 +48,7 @@ def scaled(x: torch.Tensor, weight: torch.Tensor, total: torch.Tensor, doubled: 
 
 @pytest.fixture
 def ready(heartbeat: Heartbeat) -> Ready:
-    """Return a case with constants, something that is prepared of them, and a state."""
+    """Return a case whose operator has constants, values prepared from them, and a state."""
     operator = declare(
         Variant(scaled, prepare=lambda weight: {"doubled": 2 * weight}),
         baseline=scaled,

@@ -12,7 +12,7 @@ import torch
 from pairbench.execute import protocol
 from pairbench.execute.protocol import Heartbeat
 from pairbench.execute.worker import trusted
-from pairbench.execute.worker.calls import build_inputs, release_much
+from pairbench.execute.worker.calls import build_inputs, empty_large_cache
 from pairbench.execute.worker.guard import UnnamedError, attributed, guarded, look_once
 from pairbench.execute.worker.judge.plain import Exported, clear, export, readable, together, write
 from pairbench.execute.worker.timing.new_values import NewInputs, call_again, call_in_pairs, compares
@@ -46,7 +46,7 @@ class OutsideReference(ExpectedOutputs):
     heartbeat: Heartbeat
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:  # noqa: ARG002 (the judge's own counts)
-        """Have outputs of the running entry judged outside; the answer is only whether they are wrong."""
+        """Send outputs of the running entry to the judge, and return a verdict that says only whether they are wrong."""
         file = _file(self.line)
         described = write(export(outputs, copy=False), file)
         right = self.line.ask(protocol.Outputs(index=self.heartbeat.running, seed=self.seed, described=described))
@@ -85,12 +85,12 @@ def answer_judge(ready: Ready, measuring_s: float, line: protocol.ParentLine) ->
         for timed in ready.timed
     ]
     asked, sets = _Asked(ready, _file(line)), len(ready.values.sets)
-    release_much()  # for the judge, which calls the baseline beside this process
+    empty_large_cache()  # for the judge, which calls the baseline beside this process
     request = line.ask(protocol.TimedCase(entries=tuple(entries), measuring_s=measuring_s, sets=sets))
     while request.kind != "end":
         guard = guarded if request.kind in ("again", "pairs") else attributed  # only these call an implementation
         answer = guard(ready.job, request.index, ready.heartbeat, functools.partial(asked.answer, request))
-        release_much()
+        empty_large_cache()
         request = line.ask(protocol.Answer(ended=answer) if isinstance(answer, protocol.Ended) else answer)
     look_once(ready.job)
     clear(_file(line))

@@ -182,7 +182,7 @@ def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Gener
 
 
 def judge_case(case: Case, measuring_s: float, heartbeat: Heartbeat) -> Iterator[Ended]:
-    """Yield the ends of entries whose timed calls or replays are wrong: by outputs kept of these calls, then by the very calls on new values.
+    """Yield an `Ended` for each entry whose timed calls or replays gave wrong outputs. Outputs that were kept of timed calls are judged first, then calls and replays on new values.
 
     Expected outputs are computed now: while calls were timed, they were not in the process to be found. A judge outside computes them all itself.
     """
