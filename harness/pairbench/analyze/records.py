@@ -151,17 +151,18 @@ def beyond_hardware(outcome: Outcome, environment: Environment) -> str | None:
 
 def without_work(outcome: Outcome, control: Outcome | None, environment: Environment) -> str | None:
     """Return a sentence where a call does nothing that can be counted although the baseline's does, else None."""
-    # A call that returns a view of its input dispatches an operator for it. On a CPU compiled code and native code that writes into state do neither
+    # A call that returns a view of its input dispatches an operator for it. On a CPU compiled code and native code that writes into state or an input do neither
     # dispatch nor allocate, so that only eager calls of a baseline that allocates say anything.
     ours, theirs = outcome.profile, control.profile if control else None
     if ours is None or theirs is None or outcome.entry.role == "baseline" or ours.ops != 0 or not theirs.ops:
         return None
+    in_place = outcome.operator.implementation(outcome.entry.implementation).consumes
     if environment.device.kind == "cuda":
         exact = (ours.launches.status, theirs.launches.status) == ("exact", "exact")
         if not exact or _device_work(ours.launches) or not _device_work(theirs.launches):
             return None
         own, its = "launches", f"the device does {_device_work(theirs.launches)} pieces of work"
-    elif outcome.entry.mode != "eager" or ours.allocations != 0 or not theirs.allocations:
+    elif outcome.entry.mode != "eager" or ours.allocations != 0 or not theirs.allocations or in_place:
         return None
     else:
         own, its = "allocates", f"allocates {theirs.allocations} times"

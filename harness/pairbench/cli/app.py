@@ -18,7 +18,7 @@ from pairbench import __version__
 from pairbench.cli.commits import ab, backfill, bisect
 from pairbench.cli.exchange import export, import_, recipe
 from pairbench.cli.groups import fleet_verbs, store_verbs
-from pairbench.cli.measure import breakdown, calibrate, diverge, doctor, judge, list_, run, try_, verify
+from pairbench.cli.measure import breakdown, calibrate, capture, diverge, doctor, judge, list_, run, try_, verify
 from pairbench.cli.say import printed, put, remark, say
 from pairbench.cli.stored import accept, compare, dashboard, plot, results, show, trend, triage
 from pairbench.errors import InterruptedRunError, PairbenchError
@@ -53,7 +53,7 @@ def _root(
 
 for verb in (  # in the order of use
     *(doctor, list_, verify, try_, run, judge, show, compare, ab, bisect, trend, backfill, plot, accept, triage),
-    *(dashboard, results, calibrate, breakdown, diverge, import_, export, recipe),
+    *(dashboard, results, calibrate, capture, breakdown, diverge, import_, export, recipe),
 ):
     # \b keeps a paragraph as it is: an example is copied, and must not be wrapped.
     text = (inspect.getdoc(verb) or "").replace("Example: ", "\b\nExample: ")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from pairbench.cli.options import File, Given, Text, Texts, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
+from pairbench.model.plan import BASELINE
 from pairbench.own_folders import held_folder
 from pairbench.plan import taken
 from pairbench.workflow.progress import StatusListener
@@ -244,12 +246,13 @@ def _show_run(
     from pairbench.model.comparison import GateOutcome
     from pairbench.report.render import to_json
     from pairbench.report.rows import answer, believed, expanded, fast_p, ordered, precision_remark, render
+    from pairbench.report.weighted import weighted, weighted_lines
     from pairbench.suite.modules import PROBLEM
 
     text = "" if output == "json" else render(believed(done.records), output)
     done.wall_s, narrowed = time.monotonic() - began, chosen.narrowed
     problems = {one.suite for one in chosen.survey.operators if one.source.startswith(PROBLEM)}
-    shares = fast_p(done.records, problems)
+    shares, weighed = fast_p(done.records, problems), weighted(done.records, chosen.survey.operators)
     if output == "json":
         document = {
             "run_id": done.run_id,
@@ -258,6 +261,7 @@ def _show_run(
             "records": [expanded(record) for record in ordered(done.records)],
             "notes": precision_remark(done.records),
             **({"fast_p": shares} if shares else {}),
+            **({"weighted": weighed} if weighed else {}),
             **({"since": narrowed.plain()} if narrowed else {}),
             **(confirmed.plain() if confirmed else {}),
         }
@@ -265,6 +269,8 @@ def _show_run(
         remark(*(done.kept.lines() if done.kept else ()))
         return
     put(text, nl=False)
+    for line in weighted_lines(weighed):
+        put(line)
     if shares:
         put_rows("fast_p: share of cases that are right, and more than p times as fast", shares, output)
     for line in narrowed.lines() if narrowed else ():
@@ -275,6 +281,74 @@ def _show_run(
         put(f"\n{confirmed.render(output)}", nl=False)
     worse += [suite.reason for suite in chosen.survey.broken]
     put("\n" + "\n".join([*done.closing_lines(store), *answer(done.records, worse)]))
+
+
+@verb(
+    "command target steps whole host check force device tier rounds store output",
+    settings={"tier": ["all"]},
+    command=argument("The program with its arguments, behind `--`.", metavar="-- COMMAND..."),
+    target=option("The suite to write.", "--output", "-o", metavar="FILE.py"),
+    steps=option("The number of steps that the program makes: weights are calls a step. Default: 1.", min=1),
+    whole=option(
+        "A class whose modules are one operator, although they call modules themselves; repeatable. Default: modules without parts.",
+        metavar="CLASS",
+    ),
+    host=option("Leave out the second run under the profiler: shares are of the host's time.", "--host-time"),
+    check=option(
+        "Measure the baselines afterwards, and say how near their sum comes to the program's time.", "--check"
+    ),
+    force=option("Replace FILE where it exists.", "--force"),
+)
+def capture(
+    given: Given,
+    command: list[str],
+    target: File = None,
+    steps: int = 1,
+    whole: Texts = None,
+    host: bool = False,
+    check: bool = False,
+    force: bool = False,
+) -> int | None:
+    """Run a program, and write a suite of the modules and functions of torch that it calls, with its shapes. `weight` is how often.
+
+    The program's results are the same as without. On a GPU it runs twice, the second time under the profiler. Exit code: 1 where the program
+    failed, or --check finds the sum further than 10 % from the program's time; what the program had called is written all the same.
+
+    Example: pairbench capture -o suites/llama.py --steps 10 -- python generate.py
+    """
+    from pairbench.cli.say import write
+    from pairbench.features.capture import checked, record_program
+    from pairbench.suite.captured_text import written
+
+    if target is None or target.suffix != ".py":
+        raise UsageError(
+            f"--output is {str(target or '')!r}, expected the name of the suite to write, such as suites/llama.py"
+        )
+    if target.exists() and not force:
+        raise UsageError(f"{target} is there already and may hold changes of yours; --force replaces it")
+    seen, code = record_program(command, whole=whole or [], profiles=not host, notify=remark)
+    suite = written(seen, target, steps=steps, program=shlex.join(command))
+    write(target, suite.text, make_folder=True)
+    if code:
+        remark(f"the program ended with exit code {code}; {target} has what it had called until then")
+    rows = [{"operator": name, "share": f"{share:.1%}"} for name, share in suite.operators]
+    if given.output != "json":
+        put_rows(
+            f"captured in {target}", rows, given.output, empty="Nothing that was captured can be written as an operator"
+        )
+    ok, lines = True, [*suite.rest]
+    if check and rows:
+        from pairbench.workflow.record import record_run
+
+        with open_request(given.config, [str(target)], given.device, (BASELINE,)) as request:
+            done = record_run(request)
+        ok, sentences = checked(done.records, request.chosen.survey.operators, seen, steps)
+        lines += sentences
+    if given.output == "json":
+        put_rows("", [{"suite": str(target), "operators": rows, "notes": lines, "exit_code": code}], given.output)
+    else:
+        put("\n".join(lines))
+    return 130 if code == 130 else int(bool(code) or not ok)
 
 
 @verb(

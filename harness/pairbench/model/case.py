@@ -46,6 +46,8 @@ class Case(Value):
     axes: tuple[tuple[str, AxisValue], ...]
     """Pairs of axis and value, sorted by axis."""
     tier: str
+    weight: float | None = None
+    """How often a program makes this call, such as calls in a step; None where nobody said. Part of no key and no hash."""
 
     @functools.cached_property
     def key(self) -> str:
@@ -90,12 +92,18 @@ def declaring(whose: str) -> Iterator[None]:
         raise DeclarationError(f"{whose}: {error}") from None
 
 
-def make_case(operator: str, point: Mapping[str, object], tier: str) -> Case:
-    """Check one declared point and return it as a case."""
+def make_case(operator: str, point: Mapping[str, object], tier: str, *, weighted: bool = False) -> Case:
+    """Check one declared point and return it as a case; `weighted`: its `weight` is the weight of the case and no axis."""
     if not isinstance(point, Mapping):
         raise DeclarationError(f"case {point!r} is no mapping, expected dict(axis=value, ...)")
-    axes = tuple((axis, _checked(axis, point[axis])) for axis in sorted(point))
-    return Case(operator=operator, axes=axes, tier=tier)
+    weight: Any = point.get("weight") if weighted else None
+    if weight is not None and (type(weight) not in (int, float) or not 0 < weight < math.inf):
+        meaning = "a number above 0: how often the program makes this call"
+        raise DeclarationError(
+            f"weight is {weight!r}, expected {meaning}; an axis of that name is a parameter of inputs()"
+        )
+    axes = tuple((axis, _checked(axis, point[axis])) for axis in sorted(point) if not (weighted and axis == "weight"))
+    return Case(operator=operator, axes=axes, tier=tier, weight=weight)
 
 
 def _checked(axis: str, value: object) -> AxisValue:

@@ -94,6 +94,8 @@ class Variant(_Declared):
     """Inputs that a call may overwrite, in the forward or the backward pass. The variant gets its own copies of these inputs, which are restored
     before each call, outside of the clock; their values after a call are not judged. `output gradient` stands for the gradients of the outputs, and
     `saved tensors` for what the forward has saved beside its inputs: no graph is gone through twice then."""
+    compiled: bool = False
+    """Whether the function is called through `torch.compile`, each case by itself (`dynamic=False`), as all functions are in mode compile."""
     kind: str = ""
     """`library` for what one would use instead of an own kernel: PyTorch's own function, its compiler, or another package. The other variants
     are compared with the fastest of these, and of the baseline, beside their speedup over the baseline."""
@@ -107,6 +109,7 @@ class Variant(_Declared):
         needs: str | Sequence[str] = (),
         builds_on: str = "",
         consumes: Sequence[str] = (),
+        compiled: bool = False,
         kind: str = "",
     ) -> None:
         with declaring("Variant"):
@@ -127,7 +130,7 @@ class Variant(_Declared):
                 raise DeclarationError(f"kind={kind!r} is unknown, expected {LIBRARY!r}, or none")
             consumed = _names("consumes", consumes)
             vars(self).update(function=function, prepare=prepare, valid=valid)
-            vars(self).update(needs=wanted, builds_on=builds_on, consumes=consumed, kind=kind)
+            vars(self).update(needs=wanted, builds_on=builds_on, consumes=consumed, compiled=bool(compiled), kind=kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +351,7 @@ def _cases(operator: str, inputs: Callable[..., Any], cases: Any, *, directed: b
         if isinstance(points, Mapping) or not isinstance(points, Sequence):
             raise DeclarationError(f"the {tier} cases are {points!r}, expected a list of dict(axis=value)")
     all_cases = tuple(
-        make_case(operator, whole, tier)
+        make_case(operator, whole, tier, weighted=not takes(inputs, "weight"))
         for tier, points in tiers.items()
         for point in points
         for whole in (with_directions(point) if directed else (point,))

@@ -60,7 +60,7 @@ class CaseState:
             self.end(entry, Status.SKIPPED, reason)
 
     def leave_out_baselines(self, *, alternatives: bool = False) -> None:
-        """End the baselines whose variants are all wrong; with `alternatives`, library variants do not count as variants, and end with their baseline."""
+        """End the baselines whose variants are all wrong, but for cases with a weight, whose sums they are part of; with `alternatives`, library variants do not count as variants, and end with their baseline."""
         kinds = {one.name: one.kind for one in self.planned.operator.implementations}
         for baseline in self.timed():
             variants = [entry for entry in self.planned.entries if entry.mode == baseline.mode and entry != baseline]
@@ -68,7 +68,8 @@ class CaseState:
             judged = {*variants}.difference(others)
             wrong = [entry for entry in judged if entry in self.ended and self.ended[entry][0].bad]
             # That a baseline no longer works as a graph is a regression, so there it is measured all the same.
-            if baseline.role == "baseline" and baseline.mode != "graph" and wrong and not judged & {*self.timed()}:
+            needed = baseline.mode == "graph" or self.planned.case.weight is not None
+            if baseline.role == "baseline" and not needed and wrong and not judged & {*self.timed()}:
                 for entry in (baseline, *others):
                     self.end(entry, Status.SKIPPED, outcome.NOTHING_RIGHT)
 

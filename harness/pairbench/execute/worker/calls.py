@@ -122,6 +122,10 @@ def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     return f"not valid here: {valid or 'its `valid` says that it computes something else'}"
 
 
+def is_compiled(variant: Variant, mode: str) -> bool:
+    return mode == "compile" or variant.compiled
+
+
 def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str, Any]) -> Call:
     """Prepare an implementation; compiling happens at the first call, capturing here."""
     names = trees.together_with(inputs, (*operator.state, *variant.consumes))
@@ -133,7 +137,9 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     forms = InputForms(own, own=True)
     reset: Callable[[], None] = functools.partial(_reset, operator, state, initial, consumed, inputs, forms)
     kwargs = {**arguments(given), **state, **_prepared(operator, variant, inputs)}
-    function = torch.compile(variant.function, dynamic=False) if mode == "compile" else variant.function
+    function = variant.function
+    if is_compiled(variant, mode):
+        function = torch.compile(function, dynamic=False)
     if operator.direction and any(map(str.isdecimal, kwargs)):
         by_name = function
         function = lambda **given: bound(by_name, given)()  # noqa: E731 (as long as what it replaces)
@@ -267,6 +273,42 @@ class Make(Value):
         """Return a tensor of that shape with integers spread evenly over [low, high)."""
         return torch.randint(low, high, shape, dtype=as_dtype(dtype), device=self.device, generator=self.generator)
 
+    def module(
+        self,
+        make: Callable[[], torch.nn.Module],
+        *,
+        dtype: str | torch.dtype | None = None,
+        training: bool = False,
+        elements: int | None = None,
+    ) -> torch.nn.Module:
+        """Return the module that a function makes, on the device under test, with weights that need no gradient.
+
+        Its class initialises the weights, with the same values for a seed; parameters that it leaves NaN are drawn as `normal(scale=0.02)`.
+        A call must not depend on the calls before it, so dropout is off, and batch norm in training keeps its running statistics.
+
+        Args:
+            make: A function without arguments, such as `lambda: torch.nn.Linear(64, 128)`.
+            dtype: That of the floating-point parameters; None for the dtypes that the class gives them.
+            training: Whether the module is in training mode.
+            elements: The number of elements of all parameters, if it is known: another number is an error.
+
+        Raises:
+            DeclarationError: the module has another number of elements.
+        """
+        with self.device:
+            module = make()
+        module = settle(module.to(self.device).train(training))
+        found = sum(weight.numel() for weight in module.parameters())
+        if elements not in (None, found):
+            what = f"make.module made a {type(module).__name__} of {found:,} elements, expected {elements:,}"
+            raise DeclarationError(f"{what}: the arguments of its class make another module than the captured one")
+        for weight in module.parameters():
+            if dtype is not None and weight.is_floating_point():
+                weight.data = weight.data.to(as_dtype(dtype))
+            if weight.is_floating_point() and weight.isnan().any():
+                weight.data.copy_(self.normal(*weight.shape, dtype=weight.dtype, scale=0.02))
+        return module
+
     def zeros(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
         """Return a tensor of zeros of that shape."""
         return torch.zeros(shape, dtype=as_dtype(dtype), device=self.device)
@@ -274,6 +316,18 @@ class Make(Value):
     def ones(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
         """Return a tensor of ones of that shape."""
         return torch.ones(shape, dtype=as_dtype(dtype), device=self.device)
+
+
+def settle(module: Any) -> Any:
+    """Have no call of a module depend on the calls before it, and no weight need a gradient; return it."""
+    for weight in module.parameters():  # ScriptModules have no requires_grad_()
+        weight.requires_grad_(False)
+    for part in module.modules():
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+            part.eval()
+        elif isinstance(part, torch.nn.modules.batchnorm._NormBase):
+            part.momentum, part.num_batches_tracked = 0.0, None
+    return module
 
 
 def _drawn(dtype: torch.dtype) -> torch.dtype:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.worker.calls import settle
 from pairbench.model.case import REASSOCIATED
 from pairbench.model.operator import Operator, Variant
 from pairbench.suite.modules import PROBLEM, candidate_files
@@ -150,14 +151,7 @@ def built(module_class: Any, get_init_inputs: Any, device: Any, dtype: Any) -> A
         if not isinstance(module, torch.nn.Module):
             name, kind = getattr(module_class, "__name__", "it"), type(module).__name__
             raise DeclarationError(f"{name}(...) made an object of type {kind}, expected a torch.nn.Module")
-        module.to(device=device, dtype=dtype)
-    for weight in module.parameters():  # ScriptModules have no requires_grad_()
-        weight.requires_grad_(False)
-    for part in module.modules():
-        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
-            part.eval()
-        elif isinstance(part, torch.nn.modules.batchnorm._NormBase):
-            part.momentum, part.num_batches_tracked = 0.0, None
+    settle(module.to(device=device, dtype=dtype))
     module.pairbench_place = device, dtype  # for a candidate: a module may have no weights that tell
     return module
 

@@ -21,7 +21,15 @@ from pairbench.execute import protocol
 from pairbench.execute.garbage import keep_what_is_there, no_collection
 from pairbench.execute.protocol import NOBODY, CaseJob, Heartbeat, ParentLine, TimeCase, WorkerConfig
 from pairbench.execute.stopping import Stopping
-from pairbench.execute.worker.calls import SEEDS, build_inputs, making, release_memory, synchronize, torch_device
+from pairbench.execute.worker.calls import (
+    SEEDS,
+    build_inputs,
+    is_compiled,
+    making,
+    release_memory,
+    synchronize,
+    torch_device,
+)
 from pairbench.execute.worker.flags import order_attention, pin_flags
 from pairbench.execute.worker.guard import SuiteFaultError, TooLargeError, explain, guarded, is_out_of_memory, of_case
 from pairbench.execute.worker.judge.sent import answer_judge, outside_references
@@ -80,7 +88,8 @@ def run_stage(
 def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
     """Set the case's precision, forget what was compiled and cached for earlier cases, and return the device."""
     pin_flags(tf32=job.case.tf32(config.settings.tf32))  # also where a suite has changed it as it was loaded
-    reset_compiler(needed=any(entry.mode == "compile" for entry in job.entries))
+    known = operator.implementations
+    reset_compiler(needed=any(is_compiled(known[entry.implementation], entry.mode) for entry in job.entries))
     if operator.direction:
         # A compiled backward writes over what was saved for it, and so refuses a graph that is retained, unless it is told before.
         import torch._functorch.config

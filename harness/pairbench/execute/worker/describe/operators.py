@@ -165,7 +165,8 @@ def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
         consumes = [f"consumes {sorted(one.consumes)}"] if one.consumes else []
         packages = [f"{name} {version}" for name, version in sorted(_installed(one).items())]
         prepare = source(one.prepare) if one.prepare else ""
-        digests.append(_digest([source(one.function), prepare, *consumes, *packages]))
+        compiled = ["compiled"] if one.compiled else []
+        digests.append(_digest([source(one.function), prepare, *consumes, *packages, *compiled]))
     return tuple(digests)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trees
-from pairbench.execute.worker.calls import Call, bound, make_call, synchronize
+from pairbench.execute.worker.calls import Call, bound, is_compiled, make_call, synchronize
 from pairbench.execute.worker.flags import put_back_flags, watched_flags
 from pairbench.execute.worker.graphs import CaptureError, Replay, memory_of_graphs
 from pairbench.execute.worker.guard import SuiteFaultError, explain, is_out_of_memory
@@ -200,7 +200,7 @@ def verify_entry(operator: Operator, entry: Entry, references: References, devic
 
 def _verify(operator: Operator, entry: Entry, references: References, device: torch.device) -> Verification:
     variant, inputs = operator.implementations[entry.implementation], trees.copy_inputs(references[0].inputs)
-    if entry.mode == "compile":
+    if compiled := is_compiled(variant, entry.mode):
         forget_compilations()
     forms = [InputForms(inputs)]
     started = time.perf_counter_ns()
@@ -229,7 +229,7 @@ def _verify(operator: Operator, entry: Entry, references: References, device: to
     written |= call.overwritten()
     if why := _changed(forms):
         return _mismatched(entry, why)
-    compilation = compilations() if entry.mode == "compile" else None
+    compilation = compilations() if compiled else None
     correctness = worst(verdicts)
     if wrong := next((item.mismatch for item in verdicts if item.mismatch), None):
         unasked = f" ({references[0].oracle_missing})" if references[0].oracle_missing else ""

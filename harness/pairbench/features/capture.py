@@ -1,0 +1,105 @@
+"""`pairbench capture`: run a program under the recorder, write the suite of its calls, and check that their latencies add up to its time."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pairbench.errors import InterruptedRunError, UsageError
+from pairbench.model.outcome import Status
+from pairbench.model.plan import BASELINE, OperatorDescription
+from pairbench.model.record import Record, p50_of
+from pairbench.own_folders import held_folder
+from pairbench.suite.captured import Seen, together
+
+_ENDING_S = 60.0  # how long an interrupted program has to end and to write what was seen
+
+
+def record_program(
+    command: Sequence[str], *, whole: Sequence[str], profiles: bool, notify: Callable[[str], object]
+) -> tuple[Seen, int]:
+    """Run a program, on a GPU twice, and return what it called with its exit code, 130 if it was interrupted.
+
+    The second run is under the profiler, which says what each call takes of the device's time and slows the program down.
+
+    Raises:
+        UsageError: the program cannot be started, or none of its processes has called anything of torch.
+    """
+    seen, code = _run(command, whole, profiles=False)
+    if not seen.calls:
+        how = f"`{command[0]}` ended with exit code {code}"
+        why = "no Python process of it, started without -I, -E or -S, has called a module or function of torch"
+        raise UsageError(f"nothing was captured: {how}, and {why}")
+    if seen.device and profiles and code == 0:
+        notify("the program runs once more, under the profiler, for the device's time of each call")
+        profiled, again = _run(command, whole, profiles=True)
+        if profiled.busy_ns and again == 0:
+            return seen.timed_by(profiled), code
+        notify(
+            f"the run under the profiler told no times of the device (exit code {again}); shares are of the host's time"
+        )
+    return seen, code
+
+
+def _run(command: Sequence[str], whole: Sequence[str], *, profiles: bool) -> tuple[Seen, int]:
+    with held_folder() as folder:
+        package = str(Path(__file__).resolve().parents[2])
+        hook = f"{package}/pairbench/execute/capture_hook"
+        given = {"PAIRBENCH_CAPTURE": str(folder), "PAIRBENCH_CAPTURE_WHOLE": json.dumps([*whole])}
+        given |= {"PAIRBENCH_CAPTURE_PROFILE": "1"} if profiles else {}
+        path = os.pathsep.join(filter(None, [hook, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, **given, "PAIRBENCH_CAPTURE_PACKAGE": package, "PYTHONPATH": path}
+        try:
+            program = subprocess.Popen(command, env=environment)
+        except OSError as error:
+            raise UsageError(f"`{command[0]}` cannot be started: {error.strerror}") from error
+        try:
+            code = program.wait()
+        except (InterruptedRunError, KeyboardInterrupt):
+            # A Ctrl-C at a terminal has reached the program as well.
+            program.terminate() if program.poll() is None and not _waits(program) else None
+            code = 130
+        parts = [Seen.from_json(part.read_text()) for part in sorted(folder.glob("*.json"))]
+    return together(parts), code
+
+
+def _waits(program: "subprocess.Popen[bytes]") -> bool:
+    """Return whether a program ends by itself in time."""
+    try:
+        program.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def checked(
+    records: Sequence[Record], operators: Sequence[OperatorDescription], seen: Seen, steps: float
+) -> tuple[bool, list[str]]:
+    """Return whether the latencies of a suite's baselines add up to the captured time within 10 %, and sentences on what is missing."""
+    weights = {case.key: case.weight for one in operators for case in one.cases if case.weight}
+    latencies = {
+        record.case: latency.estimate
+        for record in records
+        if record.implementation == BASELINE and record.status == Status.MEASURED and (latency := p50_of(record))
+    }
+    sum_ms = sum(weight * latencies.get(key, 0.0) for key, weight in weights.items()) / 1e6
+    whole_ms, kind = seen.total_ns / steps / 1e6, "device" if seen.busy_ns else "host"
+    is_near = abs(sum_ms / whole_ms - 1) <= 0.1
+    lines = [
+        f"Check: the baselines take {sum_ms:,.3f} ms by weight, {sum_ms / whole_ms:.1%} of the program's {whole_ms:,.3f} ms of {kind} time"
+    ]
+    if missing := [key for key in weights if key not in latencies]:
+        lines.append(f"  without a latency: {len(missing)} of {len(weights)} cases, such as {missing[0]}")
+    if not is_near:
+        why = (
+            "calls that are not declared, which the suite's first lines name"
+            if sum_ms < whole_ms
+            else "work of other calls at the same time"
+        )
+        lines.append(f"  further apart than 10 %: {why}, or caches that the program's calls find warm and these cold")
+    if seen.busy_ns and seen.wall_ns > 1.1 * seen.busy_ns:
+        lines.append(
+            f"  the device was busy for {seen.busy_ns / seen.wall_ns:.0%} of the program's {seen.wall_ns / 1e9:,.2f} s"
+        )
+    return is_near, lines
