@@ -26,14 +26,14 @@ def record_program(
     Raises:
         UsageError: the program cannot be started, or none of its processes has called anything of torch.
     """
-    seen, code = _run(command, whole, profiles=False)
+    seen, code = _run(command, whole)
     if not seen.calls:
         how = f"`{command[0]}` ended with exit code {code}"
         why = "no Python process of it, started without -I, -E or -S, has called a module or function of torch"
         raise UsageError(f"nothing was captured: {how}, and {why}")
     if seen.device and profiles and code == 0:
         notify("the program runs once more, under the profiler, for the device's time of each call")
-        profiled, again = _run(command, whole, profiles=True)
+        profiled, again = _run(command, whole, profiles="modules" if seen.has_modules else "start")
         if profiled.busy_ns and again == 0:
             return seen.timed_by(profiled), code
         notify(
@@ -42,12 +42,12 @@ def record_program(
     return seen, code
 
 
-def _run(command: Sequence[str], whole: Sequence[str], *, profiles: bool) -> tuple[Seen, int]:
+def _run(command: Sequence[str], whole: Sequence[str], *, profiles: str = "") -> tuple[Seen, int]:
     with held_folder() as folder:
         package = str(Path(__file__).resolve().parents[2])
         hook = f"{package}/pairbench/execute/capture_hook"
         given = {"PAIRBENCH_CAPTURE": str(folder), "PAIRBENCH_CAPTURE_WHOLE": json.dumps([*whole])}
-        given |= {"PAIRBENCH_CAPTURE_PROFILE": "1"} if profiles else {}
+        given["PAIRBENCH_CAPTURE_PROFILE"] = profiles
         path = os.pathsep.join(filter(None, [hook, os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, **given, "PAIRBENCH_CAPTURE_PACKAGE": package, "PYTHONPATH": path}
         try:

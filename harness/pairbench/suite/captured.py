@@ -33,6 +33,8 @@ class Seen(Value):
     left_out: dict[str, int] = field(default_factory=dict)
     backwards: int = 0
     """How often the program went backward through a graph; without that, calls need no gradients."""
+    has_modules: bool = False
+    """Whether the program called modules, so that what was before the first such call is left out."""
     device: str = ""
     """Model of the GPU; empty where the program used none."""
     torch: str = ""
@@ -95,6 +97,7 @@ def together(parts: Iterable[Seen]) -> Seen:
         wall_ns=max((part.wall_ns for part in several), default=0.0),
         left_out=dict(left_out),
         backwards=sum(part.backwards for part in several),
+        has_modules=any(part.has_modules for part in several),
         device=next((part.device for part in several if part.device), ""),
         torch=next((part.torch for part in several if part.torch), ""),
         processes=sum(bool(part.calls) for part in several),
@@ -127,12 +130,16 @@ def leaves(told: Any, path: tuple[str, ...] = ()) -> Iterator[_Leaf]:
 
 def group_of(call: Mapping[str, Any], *, trained: bool) -> str:
     """Return what calls of one operator have in common; refuse a call that cannot be made again."""
-    if call["compiled"]:
-        raise RefusedError("code of torch.compile")
-    if call.get("random"):
-        raise RefusedError("draws random numbers")
-    if call["kind"] == "module" and call["made"] is None:
-        raise RefusedError("made before the recording, so its arguments are not known")
+    whys = {
+        "code of torch.compile": call["compiled"],
+        "an optimizer's step": call["kind"] == "optimizer",
+        "draws random numbers": call.get("random"),
+        "made before the recording, so its arguments are not known": call["kind"] == "module" and call["made"] is None,
+    }
+    if why := next((why for why, applies in whys.items() if applies), None):
+        raise RefusedError(why)
+    if not any(is_tensor(told) for part in ("args", "kwargs") for _, told in leaves(call[part])):
+        raise RefusedError("takes no tensor")
     if "<" in call["name"] or (call["kind"] == "function" and ":" in call["name"]):
         raise RefusedError("not a name that can be imported")
     names = ("kind", "name", "grad", "graph", "autocast", "training", "learned", "writes", "folder")

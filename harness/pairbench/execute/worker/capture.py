@@ -10,9 +10,7 @@ memory does not grow with the number of calls.
 import atexit
 import contextlib
 import dataclasses
-import enum
 import functools
-import inspect
 import json
 import os
 import re
@@ -22,22 +20,35 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from types import FrameType, FunctionType
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
 
+from pairbench.execute.worker.signature import (
+    autocast_now,
+    class_name,
+    folder_of,
+    form,
+    function_name,
+    key_of_values,
+    made_with,
+    parameter_names,
+    random_state,
+    tensors_in,
+    told_of_module,
+    version_of,
+    weights_key,
+)
 from pairbench.suite.captured import Seen, key_of
 from pairbench.suite.captured_text import written
 
-_PLAIN = (bool, int, float, str, type(None))
 _MOST = 4096  # signatures that are told apart; calls of further ones are counted together
-_SAMPLE = 1 << 14  # elements of a tensor that tell its mean and spread
-_LONGEST = 256  # items of a list or dict among the arguments that are described
 _FLUSH_S = 2.0  # how often a part is written, for programs that die
+_EVERY = 32
 _MARK = "pairbench call "
 _NOTHING = contextlib.nullcontext()
 _QUIET = re.compile(
@@ -52,19 +63,22 @@ _QUIET = re.compile(
 
 
 class Recorder:
-    """Counts the calls of a program while `watching()` is entered."""
+    """Counts the calls of a program while `watching()` is entered.
 
-    def __init__(self, whole: Collection[str] = (), *, profiles: bool = False) -> None:
+    Calls before that of the first module, which make models and inputs, are forgotten. Within a module that is called by none, calls are recorded
+    if it is the first, the second, the fourth and so on with its signature, or every 32nd; the others are taken to be like those recorded before.
+    """
+
+    def __init__(self, whole: Collection[str] = (), *, profiles: str = "") -> None:
+        """Take the classes that are one call, and from when on the profiler records: `modules` for the first module's call, `start` for now."""
         self._whole, self._profiles = frozenset(whole), profiles
         self._made: WeakKeyDictionary[torch.nn.Module, Any] = WeakKeyDictionary()
-        self._seen = dict[Any, _Entry]()
-        self._thread = threading.local()
-        self._lock = threading.Lock()
-        self._began = time.perf_counter()
-        self._left_out = Counter[str]()
-        self._backwards = 0
-        self._device_ns = Counter[str]()
-        self._busy_ns = 0.0
+        self._seen, self._outer = dict[Any, _Entry](), dict[Any, _Outer]()
+        self._local, self._lock = _Local(), threading.Lock()
+        self._began, self._has_modules = time.perf_counter(), False
+        self._left_out, self._device_ns = Counter[str](), Counter[str]()
+        self._backwards, self._busy_ns = 0, 0.0
+        self._profile: torch.profiler.profile | None = None
 
     def write(self, path: str | Path, *, steps: float = 1) -> None:
         """Write what was seen as a suite, with counts of calls a step where so many `steps` were made."""
@@ -73,9 +87,9 @@ class Recorder:
     def seen(self) -> Seen:
         """Return the signatures with their counts and times."""
         with self._lock:
-            calls = tuple(
-                {**one.told, "count": one.count, "host_ns": one.ns} for one in self._seen.values() if one.count
-            )
+            for outer in self._outer.values():
+                outer.count_skipped()
+            calls = tuple({**one.told, "count": one.count, "host_ns": one.ns} for one in self._seen.values())
         return Seen(
             calls=calls,
             device_ns=dict(self._device_ns),
@@ -83,6 +97,7 @@ class Recorder:
             wall_ns=(time.perf_counter() - self._began) * 1e9,
             left_out=dict(self._left_out),
             backwards=self._backwards,
+            has_modules=self._has_modules,
             device=torch.cuda.get_device_name() if torch.cuda.is_initialized() else "",
             torch=torch.__version__,
         )
@@ -95,20 +110,24 @@ class Recorder:
 
         @functools.wraps(plain_init)
         def init(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-            made = None if torch.compiler.is_compiling() else _made_with(module, sys._getframe(1))
+            made = None if torch.compiler.is_compiling() else made_with(module, sys._getframe(1))
             plain_init(module, *args, **kwargs)
             if made is not None:
                 self._made[module] = made
 
         @functools.wraps(plain_call)
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or self._inside:
+            if torch.compiler.is_compiling() or self._local.inside:
                 return plain_call(module, *args, **kwargs)
+            if not self._has_modules:
+                self._forget_set_up()
+            run = functools.partial(plain_call, module)
             compiled = type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
-            if module._modules and not compiled and type(module).__name__ not in self._whole:
-                return plain_call(module, *args, **kwargs)
-            with self._without_mode() if compiled else contextlib.nullcontext():
-                return self.record(module, functools.partial(plain_call, module), args, kwargs, compiled=compiled)
+            if not module._modules or compiled or type(module).__name__ in self._whole:
+                return self.record(module, run, args, kwargs, compiled=compiled)
+            return (
+                run(*args, **kwargs) if self._local.sample is not None else self._outermost(module, run, args, kwargs)
+            )
 
         @functools.wraps(plain_compile)
         def compiling(model: Any = None, **options: Any) -> Any:
@@ -118,10 +137,9 @@ class Recorder:
 
             @functools.wraps(made)
             def compiled(*args: Any, **kwargs: Any) -> Any:
-                if torch.compiler.is_compiling() or self._inside:
+                if torch.compiler.is_compiling() or self._local.inside:
                     return made(*args, **kwargs)
-                with self._without_mode():
-                    return self.record(model, made, args, kwargs, compiled=True)
+                return self.record(model, made, args, kwargs, compiled=True)
 
             return compiled
 
@@ -132,100 +150,121 @@ class Recorder:
 
         patched = patch.multiple(torch.nn.Module, __init__=init, __call__=call)
         compiler, graphs = patch.object(torch, "compile", compiling), patch.object(torch.autograd, "backward", backward)
-        with patched, compiler, graphs, self._profiled(), _Functions(self):
+        with patched, compiler, graphs, self._optimizers(), self._profiled(), _Functions(self):
             yield self
 
-    @property
-    def _inside(self) -> bool:
-        return getattr(self._thread, "inside", False)
+    def _forget_set_up(self) -> None:
+        self._has_modules, self._began = True, time.perf_counter()
+        with self._lock:
+            self._seen.clear()
+        if self._profile is not None and self._profiles == "modules":
+            self._profile.start()
+
+    def _outermost(self, module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        local, stack = self._local, _without_mode()
+        try:
+            key = (
+                type(module),
+                module.training,
+                torch.is_grad_enabled(),
+                autocast_now(),
+                key_of_values(args),
+                key_of_values(kwargs),
+            )
+            outer = self._outer.setdefault(key, _Outer())
+            outer.count += 1
+            is_recorded = outer.count & (outer.count - 1) == 0 or outer.count % _EVERY == 0 or bool(self._profiles)
+            if not is_recorded:
+                outer.skipped += 1
+                local.inside = True
+                return run(*args, **kwargs)
+        finally:
+            local.inside = False
+            _with_modes(stack)
+        outer.count_skipped()
+        local.sample = Counter()
+        try:
+            return run(*args, **kwargs)
+        finally:
+            outer.sample, local.sample = local.sample, None
 
     def record(
-        self,
-        called: Any,
-        run: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        compiled: bool = False,
+        self, called: Any, run: Callable[..., Any], args: Any, kwargs: dict[str, Any], *, compiled: bool = False
     ) -> Any:
         """Make a call and count it."""
-        self._thread.inside = True
+        local, stack = self._local, _without_mode()
+        local.inside = True
         try:
             entry = self._entry(called, args, kwargs, compiled=compiled)
             began = time.perf_counter_ns()
             try:
-                if entry.first_ns is None:
-                    return self._first(entry, run, args, kwargs)
-                with torch.profiler.record_function(entry.mark) if self._profiles else _NOTHING:
-                    return run(*args, **kwargs)
+                if self._profiles:
+                    with torch.profiler.record_function(entry.mark):
+                        return run(*args, **kwargs)
+                return run(*args, **kwargs) if entry.timed else _first(entry, run, args, kwargs)
             finally:
-                took = time.perf_counter_ns() - began
-                entry.count += 1
-                entry.first_ns = entry.first_ns or took
-                entry.timed_ns += took
+                entry.add(time.perf_counter_ns() - began)
+                if local.sample is not None:
+                    local.sample[entry] += 1
         finally:
-            self._thread.inside = False
+            local.inside = False
+            _with_modes(stack)
 
-    def _first(self, entry: "_Entry", run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the first call of a signature, and see whether it writes into its inputs or draws random numbers."""
-        tensors = {path: one for path, one in _tensors({"args": args, "kwargs": kwargs}) if not one.is_inference()}
-        versions, state = {path: one._version for path, one in tensors.items()}, _random_state()
-        with torch.profiler.record_function(entry.mark) if self._profiles else _NOTHING:
-            outputs = run(*args, **kwargs)
-        entry.told["writes"] = [path for path, one in tensors.items() if one._version != versions[path]]
-        entry.told["random"] = _random_state() != state
-        entry.told["graph"] = any(one.requires_grad for _, one in _tensors(outputs))
-        return outputs
-
-    def _entry(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, compiled: bool) -> "_Entry":
+    def _entry(self, called: Any, args: Any, kwargs: dict[str, Any], *, compiled: bool) -> "_Entry":
         is_module = isinstance(called, torch.nn.Module)
-        made = self._made.get(called) if is_module else None
-        grad, autocast = torch.is_grad_enabled(), _autocast()
-        of_module = (type(called), made and made[0], called.training, _weights_key(called)) if is_module else called
-        key = (of_module, grad, autocast, compiled, _key(args), _key(kwargs))
+        made = self._made.get(getattr(called, "_orig_mod", called)) if is_module else None
+        grad, autocast = torch.is_grad_enabled(), autocast_now()
+        of_module = (type(called), made and made[0], called.training, weights_key(called)) if is_module else called
+        key = (of_module, grad, autocast, compiled, key_of_values(args), key_of_values(kwargs))
         found = self._seen.get(key)
         if found is not None:
             return found
         with self._lock:
             if len(self._seen) >= _MOST:
                 self._left_out["calls of further signatures"] += 1
-                return _Entry({}, first_ns=1)
-        forms = {"args": form(args), "kwargs": form(kwargs)}
-        told: dict[str, Any] = {"kind": "module" if is_module else "function", "compiled": compiled, **forms}
-        if is_module:
-            inner = getattr(called, "_orig_mod", called)
-            made = self._made.get(inner)
-            weights = list(inner.parameters())
-            dtypes = {str(one.dtype).removeprefix("torch.") for one in weights if one.is_floating_point()}
-            told |= {"name": _class_name(type(inner)), "made": made[1] if made else None, "training": inner.training}
-            told |= {"names": _parameter_names(inner.forward), "elements": sum(one.numel() for one in weights)}
-            told |= {"dtype": dtypes.pop() if len(dtypes) == 1 else None, "device": _device_of(weights)}
-            learned = [name for name, one in inner.named_parameters() if one.requires_grad] if grad else []
-            told |= {"learned": learned}
-        else:
-            told |= {"name": _function_name(called), "names": _parameter_names(called)}
-        needs = any(one.requires_grad for _, one in _tensors((args, kwargs))) or bool(told.get("learned"))
+                return _Entry({}, timed=1)
+        values = not self._profiles  # of tensors; reading them would be work of the device
+        told: dict[str, Any] = {"kind": "module" if is_module else "function", "compiled": compiled}
+        told |= {"args": form(args, values=values), "kwargs": form(kwargs, values=values)}
+        told |= (
+            told_of_module(getattr(called, "_orig_mod", called), made) if is_module else {"name": function_name(called)}
+        )
+        told |= {} if is_module else {"names": parameter_names(called)}
+        needs = any(one.requires_grad for _, one in tensors_in((args, kwargs))) or bool(told.get("learned"))
         told |= {"grad": grad and needs, "autocast": list(autocast) if autocast else None}
-        told["folder"] = _folder_of(type(called) if is_module else called)
+        told["folder"] = folder_of(type(called) if is_module else called)
         with self._lock:
             return self._seen.setdefault(key, _Entry(told))
 
     @contextlib.contextmanager
-    def _without_mode(self) -> Iterator[None]:
-        """Take the recorder's mode off the stack, which the compiler would trace."""
-        stack = torch.overrides._get_current_function_mode_stack()
-        for _ in stack:
-            torch._C._pop_torch_function_stack()
-        for mode in stack:
-            if not isinstance(mode, _Functions):
-                torch._C._push_on_torch_function_stack(mode)
+    def _optimizers(self) -> Iterator[None]:
+        """Record each step of an optimizer as one call."""
+        steps = dict[int, tuple[Any, ...]]()
+
+        def begin(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+            told = {"kind": "optimizer", "compiled": False, "name": class_name(type(optimizer)), "grad": False}
+            told |= {"args": form(()), "kwargs": form({}), "autocast": None, "folder": "", "names": []}
+            with self._lock:
+                entry = self._seen.setdefault(type(optimizer), _Entry(told))
+            mark = torch.profiler.record_function(entry.mark) if self._profiles else _NOTHING
+            mark.__enter__()
+            self._local.inside = True
+            steps[id(optimizer)] = entry, mark, _without_mode(), time.perf_counter_ns()
+
+        def end(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+            entry, mark, stack, began = steps.pop(id(optimizer))
+            entry.add(time.perf_counter_ns() - began)
+            self._local.inside = False
+            _with_modes(stack)
+            mark.__exit__(None, None, None)
+
+        before = register_optimizer_step_pre_hook(begin)
+        behind = register_optimizer_step_post_hook(end)
         try:
             yield
         finally:
-            for _ in range(torch._C._len_torch_function_stack()):
-                torch._C._pop_torch_function_stack()
-            for mode in stack:
-                torch._C._push_on_torch_function_stack(mode)
+            before.remove()
+            behind.remove()
 
     @contextlib.contextmanager
     def _profiled(self) -> Iterator[None]:
@@ -233,31 +272,76 @@ class Recorder:
             yield
             return
         activities = (torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA)
-        with torch.profiler.profile(activities=activities) as profile:
-            try:
-                yield
-            finally:
-                if torch.cuda.is_initialized():
-                    torch.cuda.synchronize()
-        self._device_ns, self._busy_ns = device_times(profile.profiler.kineto_results.events())
+        self._profile = torch.profiler.profile(activities=activities)
+        if self._profiles == "start":
+            self._profile.start()
+        try:
+            yield
+        finally:
+            if self._has_modules or self._profiles == "start":
+                torch.cuda.synchronize() if torch.cuda.is_initialized() else None
+                self._profile.stop()
+                found: Any = self._profile.profiler
+                self._device_ns, self._busy_ns = device_times(found.kineto_results.events())
+
+
+class _Local(threading.local):
+    inside = False
+    """Whether the thread is in a call that is recorded as one, or in a module whose calls are not recorded."""
+    sample: "Counter[_Entry] | None" = None
+    """The calls in the module that is called by none, where these are recorded."""
 
 
 @dataclasses.dataclass(eq=False)
 class _Entry:
     told: dict[str, Any]
     count: int = 0
-    first_ns: int | None = None
+    timed: int = 0
+    first_ns: int = 0
     timed_ns: int = 0
+
+    def add(self, ns: int) -> None:
+        self.first_ns = self.first_ns or ns
+        self.count += 1
+        self.timed += 1
+        self.timed_ns += ns
 
     @property
     def ns(self) -> float:
         """The time of all calls on the host; the first, which may compile, counts as the mean of the others."""
-        later = self.count - 1
-        return (self.timed_ns - (self.first_ns or 0)) * self.count / later if later else float(self.timed_ns)
+        later = self.timed - 1
+        return (self.timed_ns - self.first_ns) * self.count / later if later > 0 else float(self.timed_ns * self.count)
 
     @functools.cached_property
     def mark(self) -> str:
         return _MARK + key_of(self.told)
+
+
+@dataclasses.dataclass(eq=False)
+class _Outer:
+    """Calls of one signature of a module that is called by none."""
+
+    count: int = 0
+    skipped: int = 0
+    """Calls since the last that was recorded."""
+    sample: Counter[_Entry] = dataclasses.field(default_factory=Counter)
+
+    def count_skipped(self) -> None:
+        """Count the calls within those that were skipped as in the last that was recorded."""
+        for entry, count in self.sample.items():
+            entry.count += count * self.skipped
+        self.skipped = 0
+
+
+def _first(entry: _Entry, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make the first call of a signature, and see whether it writes into its inputs, draws random numbers or makes a graph."""
+    tensors, state = dict(tensors_in({"args": args, "kwargs": kwargs})), random_state()
+    versions = {path: version_of(one) for path, one in tensors.items()}
+    outputs = run(*args, **kwargs)
+    entry.told["writes"] = [path for path, one in tensors.items() if version_of(one) != versions[path]]
+    entry.told["random"] = random_state() != state
+    entry.told["graph"] = any(one.requires_grad for _, one in tensors_in(outputs))
+    return outputs
 
 
 _is_quiet = functools.cache(_QUIET.fullmatch)
@@ -270,167 +354,26 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if self._recorder._inside or _is_quiet(name) or getattr(func, "__module__", "") == "torch.nn.init":
+        quiet = self._recorder._local.inside or _is_quiet(getattr(func, "__name__", ""))
+        if quiet or getattr(func, "__module__", "") == "torch.nn.init":
             return func(*args, **given)
         return self._recorder.record(func, func, args, given)
 
 
-def _made_with(module: torch.nn.Module, frame: FrameType | None) -> tuple[str, list[Any]]:
-    """Return the arguments of the outermost `__init__` of a module, from the frames in which it runs: what tells them apart, and their form."""
-    made: dict[str, Any] = {}
-    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_code.co_varnames:
-        if frame.f_locals.get(frame.f_code.co_varnames[0]) is not module:
-            break
-        names, more, keywords, values = inspect.getargvalues(frame)
-        made = {name: values[name] for name in names[1:] if name in values}
-        made |= {"*": list(values[more])} if more and values.get(more) else {}
-        made |= values.get(keywords, {}) if keywords else {}
-        frame = frame.f_back
-    made = {name: value for name, value in made.items() if name != "device" and not isinstance(value, torch.device)}
-    told = form(made)
-    usual = _defaults(cast("Any", type(module)))
-    defaults = [name for name, value in made.items() if usual.get(name, _NOTHING) is value]
-    return json.dumps(told, sort_keys=True), [*told, defaults]
+def _without_mode() -> list[Any]:
+    """Take the recorder's mode off the stack, as it costs each call of torch some us and the compiler would trace it; return the whole stack."""
+    stack = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())][::-1]
+    for mode in stack:
+        if not isinstance(mode, _Functions):
+            torch._C._push_on_torch_function_stack(mode)
+    return stack
 
 
-@functools.cache
-def _defaults(kind: Any) -> dict[str, Any]:
-    return {name: one.default for name, one in inspect.signature(kind).parameters.items()}
-
-
-def _weights_key(module: torch.nn.Module) -> Any:
-    """Return what tells the weights of two modules of one class apart, which their arguments may not."""
-    weights = module._parameters.values() if not module._modules else module.parameters()
-    return tuple((one.shape, one.dtype, one.device, one.requires_grad) for one in weights if one is not None)
-
-
-def _key(value: Any) -> Any:
-    """Return what tells the form of a value from others, to be hashed: values of tensors do not count."""
-    if isinstance(value, torch.Tensor):
-        return value.shape, value.stride(), value.dtype, value.device, value.requires_grad
-    if isinstance(value, _PLAIN):
-        return type(value), value
-    if isinstance(value, list | tuple):
-        return type(value), tuple(map(_key, value))
-    if isinstance(value, dict):
-        return dict, tuple((str(name), _key(one)) for name, one in value.items())
-    return (type(value), value) if isinstance(value, torch.dtype | torch.device | enum.Enum) else type(value)
-
-
-def form(value: Any) -> Any:
-    """Return a value as JSON: plain values as they are, others as a list of their kind and what it takes to make one like it."""
-    if isinstance(value, torch.nn.Module):
-        return ["module", _class_name(type(value)), None]
-    if isinstance(value, torch.Tensor):
-        return ["tensor", _tensor(value)]
-    if isinstance(value, enum.Enum):
-        return ["enum", _class_name(type(value)), value.name]
-    if isinstance(value, _PLAIN) and type(value) in _PLAIN:
-        return value
-    if isinstance(value, torch.device):
-        return ["device"]
-    if isinstance(value, torch.dtype | torch.memory_format | torch.layout):
-        return ["torch", str(value)]
-    if isinstance(value, dict) and type(value) is dict and len(value) <= _LONGEST:
-        return ["dict", {str(name): form(one) for name, one in value.items()}]
-    if isinstance(value, list | tuple) and len(value) <= _LONGEST:
-        kind = "list" if isinstance(value, list) else "tuple"  # torch.Size, too
-        return [kind, [form(one) for one in value]]
-    if isinstance(value, type | FunctionType | type(len)) and "<" not in value.__qualname__:
-        return ["name", f"{value.__module__}:{value.__qualname__}"]
-    if callable(plain := getattr(value, "to_dict", None)) and hasattr(type(value), "from_dict"):
-        with contextlib.suppress(Exception):  # of the program's own class
-            made = json.loads(json.dumps((getattr(value, "to_diff_dict", None) or plain)()))
-            return ["from_dict", _class_name(type(value)), made]
-    return ["other", _class_name(type(value))]
-
-
-def _tensor(tensor: torch.Tensor) -> dict[str, Any]:
-    told: dict[str, Any] = {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-    told["device"] = tensor.device.type
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
-        return {**told, "kind": _class_name(type(tensor)) if tensor.layout == torch.strided else str(tensor.layout)}
-    if not tensor.is_contiguous():
-        told["stride"] = list(tensor.stride())
-    told |= {"storage": tensor.untyped_storage().data_ptr(), "offset": tensor.storage_offset()}
-    told |= {"needs_grad": True} if tensor.requires_grad else {}
-    on_gpu = tensor.device.type == "cuda"
-    if not tensor.numel() or tensor.device.type == "meta" or (on_gpu and torch.cuda.is_current_stream_capturing()):
-        return told
-    sample = tensor.detach().flatten()[:: max(1, tensor.numel() // _SAMPLE)]
-    if tensor.is_floating_point():
-        finite = sample.double()[sample.isfinite()]
-        if finite.numel():
-            told |= {"mean": float(finite.mean()), "scale": float(finite.std(correction=0))}
-    elif not tensor.is_complex():
-        negative = sample[sample < 0].unique() if tensor.dtype != torch.bool else sample[:0]
-        # One negative number beside others marks what is to be ignored, as a target of cross entropy does.
-        kept = sample[sample >= 0] if negative.numel() == 1 and bool((sample >= 0).any()) else sample
-        told |= {"low": int(kept.min()), "high": int(kept.max())}
-    return told
-
-
-def _tensors(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(tree, torch.Tensor):
-        yield path, tree
-    elif isinstance(tree, dict | list | tuple):
-        for name, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _tensors(value, f"{path}.{name}" if path else str(name))
-
-
-def _random_state() -> bytes:
-    states = [torch.default_generator.get_state()]
-    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
-        states.append(torch.cuda.get_rng_state())
-    return b"".join(one.numpy().tobytes() for one in states)
-
-
-def _autocast() -> tuple[str, str] | None:
-    for device in ("cuda", "cpu"):
-        if torch.is_autocast_enabled(device):
-            return device, str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-    return None
-
-
-def _class_name(kind: type) -> str:
-    if getattr(torch.nn, kind.__name__, None) is kind:
-        return f"torch.nn:{kind.__name__}"
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _function_name(function: Any) -> str:
-    """Return the name under which a function of torch can be called, or that of any other function with its module."""
-    named = resolve_name(function)
-    if named is None and isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        named = f"torch.ops.{str(function).replace('::', '.')}"
-    return (
-        named or f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__name__)}"
-    )
-
-
-def _parameter_names(function: Any) -> list[str]:
-    """Return the names of the positional parameters of a function, or none where it does not tell them."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-
-
-def _device_of(weights: list[torch.nn.Parameter]) -> str:
-    return weights[0].device.type if weights else ""
-
-
-def _folder_of(called: Any) -> str:
-    """Return the folder from which the module of a class or function was imported, where that is none of the installed packages."""
-    module = sys.modules.get(getattr(called, "__module__", "") or "")
-    file = getattr(module, "__file__", None)
-    if not file or "site-packages" in file or "dist-packages" in file:
-        return ""
-    depth = 0 if module is None or module.__name__ == "__main__" else module.__name__.count(".")
-    folder = Path(file).resolve().parents[depth + (Path(file).name == "__init__.py")]
-    return str(folder / Path(file).name if module is not None and module.__name__ == "__main__" else folder)
+def _with_modes(stack: list[Any]) -> None:
+    for _ in range(torch._C._len_torch_function_stack()):
+        torch._C._pop_torch_function_stack()
+    for mode in stack:
+        torch._C._push_on_torch_function_stack(mode)
 
 
 def device_times(events: list[Any]) -> tuple[Counter[str], float]:
@@ -457,9 +400,9 @@ def device_times(events: list[Any]) -> tuple[Counter[str], float]:
             by_sequence[sequence] = label
         stack.append((start + event.duration_ns(), label))
         launched_by[event.correlation_id()] = label
-    times = Counter[str]()
+    times, named = Counter[str](), {event.name() for event in on_host}
     for event in on_device:
-        if event.name().startswith(_MARK):  # the mark itself, drawn over the device's line
+        if event.name() in named:  # a mark of the host, drawn over the device's line
             continue
         times[launched_by.get(event.correlation_id()) or f"kernel {event.name()}"] += event.duration_ns()
     return times, float(sum(times.values()))
@@ -467,7 +410,7 @@ def device_times(events: list[Any]) -> tuple[Counter[str], float]:
 
 def record_this_process(folder: Path) -> None:
     """Record all calls of this process, and write them to a file of the folder every two seconds, and as it ends."""
-    whole, profiles = json.loads(os.environ["PAIRBENCH_CAPTURE_WHOLE"]), "PAIRBENCH_CAPTURE_PROFILE" in os.environ
+    whole, profiles = json.loads(os.environ["PAIRBENCH_CAPTURE_WHOLE"]), os.environ["PAIRBENCH_CAPTURE_PROFILE"]
     recorder = Recorder(whole, profiles=profiles)
     watching = recorder.watching()
     watching.__enter__()
