@@ -34,8 +34,7 @@ class BlockLatencies(NamedTuple):
 class PairedBlocks(NamedTuple):
     """Two entries beside one another: a variant and its baseline, or one entry of two commits."""
 
-    log_ratios: Floats
-    """The logarithms of one latency over the other, of each block that counts."""
+    log_ratios: Floats  # the logarithms of one latency over the other, of each block that counts
     device_ns: float | None
     """The shorter of the two median device latencies in ns; None where the ratios are those of calls."""
 

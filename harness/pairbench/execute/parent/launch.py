@@ -210,8 +210,7 @@ Launcher = FreshInterpreters | ForkServers
 class Launchers(NamedTuple):
     shared: Launcher = FreshInterpreters()
     """Starts workers that may share what they have loaded, and where it lies in memory."""
-    alone: Launcher = FreshInterpreters()
-    """Starts workers in which something is timed on a CPU."""
+    alone: Launcher = FreshInterpreters()  # starts workers in which something is timed on a CPU
 
 
 @contextlib.contextmanager

@@ -171,8 +171,7 @@ class WorkerEndedError(Exception):
 
 class WorkerContext(Value):
     settings: Settings
-    cache: Path
-    """Folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles."""
+    cache: Path  # folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles
     interrupted: threading.Event
     memory_bytes: int
     stand_in: protocol.StandIn | None = None

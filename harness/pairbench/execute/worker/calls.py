@@ -41,8 +41,7 @@ class Call(Value):
     run: Callable[[], Any]
     reset: Callable[[], None]
     """Restores state and consumed inputs and builds the graph of a backward; called before each `run`, before a flush and outside of the clock."""
-    initial: dict[str, Any]
-    """The state that `reset` restores; empty where it restores no values."""
+    initial: dict[str, Any]  # the state that `reset` restores; empty where it restores no values
     consumed: dict[str, Any]
     """Copies of the inputs that the call may overwrite, and of those that share memory with them or with its state."""
     training: Training | None = None
@@ -202,8 +201,7 @@ def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> d
     return prepared
 
 
-making = SimpleNamespace(seconds=0.0)
-"""Seconds that making inputs took in this process so far, as `making.seconds`."""
+making = SimpleNamespace(seconds=0.0)  # seconds that making inputs took in this process so far, as `making.seconds`
 
 
 def as_dtype(name: str | torch.dtype) -> torch.dtype:

@@ -82,8 +82,7 @@ _MAY_CHANGE = frozenset(
 )
 """Replaced by torch itself: three when its compiler is loaded, one with the default dtype, and the hooks that show errors by `torch.distributed`."""
 _MEASURING = ("pairbench.execute.", "pairbench.stats")
-_LARGE = ("torch", "numpy", "ctypes", "sys")
-"""Modules with many classes that nothing here uses, or whose state changes."""
+_LARGE = ("torch", "numpy", "ctypes", "sys")  # modules with many classes that nothing here uses, or whose state changes
 _READERS = {name: operator.attrgetter(name) for name in ("__code__", "__defaults__", "cell_contents")}
 _missing = object()
 _MANY = 16  # size from which a namespace is compared in its own order

@@ -23,8 +23,7 @@ _CAPTURES = 7
 """Captures in a rotation. Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
 """Calls shorter than this, in us, are captured several times: two captures of one call differed by 1 % at 52 us, and by 0.2 % at 98 us."""
-_LONG_US = 100 * _SHORT_US
-"""Latency in us from which a first replay, which uploads the graph, is that of no short call."""
+_LONG_US = 100 * _SHORT_US  # latency in us from which a first replay, which uploads the graph, is that of no short call
 
 Run = Callable[[], Any]
 Reset = Callable[[], None]
@@ -47,8 +46,7 @@ class Replay:
     graph: torch.cuda.CUDAGraph
     outputs: Any
     before: Reset = nothing
-    again: "Callable[[], Replay] | None" = None
-    """Captures the call once more, where `capture` alone does not."""
+    again: "Callable[[], Replay] | None" = None  # captures the call once more, where `capture` alone does not
 
     @property
     def replays(self) -> "tuple[Replay, ...]":

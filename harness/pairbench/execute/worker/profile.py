@@ -45,8 +45,7 @@ from pairbench.own_folders import held_folder
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
 DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
 SYNCHRONISATION = "Synchronize"  # ending of the names of CUDA calls that wait for the device
-SENTINEL_KERNEL = "spin_kernel"
-"""Name of the kernel that `run_sentinel` runs; a trace without it is not complete."""
+SENTINEL_KERNEL = "spin_kernel"  # name of the kernel that `run_sentinel` runs; a trace without it is not complete
 
 
 class TraceError(Exception):
@@ -93,8 +92,7 @@ _NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "m
 
 
 class Counts(NamedTuple):
-    numbers: Counter[str]
-    """How many there are of each of `_NUMBERS`."""
+    numbers: Counter[str]  # how many there are of each of `_NUMBERS`
     kernels: Counter[str]
     kernel_ns: Counter[str]
     builds: Counter[tuple[str, int | None, int | None, int | None]]

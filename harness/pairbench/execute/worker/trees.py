@@ -123,8 +123,7 @@ _OF_MODULE = frozenset(vars(torch.nn.Module()))
 class Node(NamedTuple):
     path: str
     value: Any
-    in_object: bool
-    """Whether it is at or below an attribute of an object or module: only tensors there are inputs."""
+    in_object: bool  # whether it is at or below an attribute of an object or module: only tensors there are inputs
 
 
 def nodes(tree: Any, path: str = "", above: tuple[int, ...] = (), *, in_object: bool = False) -> Iterator[Node]:

@@ -177,11 +177,9 @@ for _module, _starter in _STARTERS:
 notice_registrations(_registers_for_suite)
 vars(sys)["addaudithook"] = functools.partial(_refuse, "sys.addaudithook", "the interpreter")  # a hook would stay
 _refuse_changes_of_gpus()
-watch = Frozen()
-"""The frozen values of this process. A worker imports this module before it loads a suite."""
+watch = Frozen()  # the frozen values of this process; a worker imports this module before it loads a suite
 _declared = dict[Path, Frozen]()
-_of_suite = list[Frozen]()
-"""The element of `_declared` whose suite has a case under way; empty where none has."""
+_of_suite = list[Frozen]()  # the element of `_declared` whose suite has a case under way; empty where none has
 _tampered = list[str]()
 
 
@@ -244,10 +242,8 @@ def tampered() -> bool:
     return bool(_tampered)
 
 
-_GRACE_S = 0.25
-"""Seconds in which a thread may end that has been told to, and in which a process may come to rest."""
-_COMPILE_POOL_S = 30.0
-"""Seconds that the processes of torch's compiler may take to start: they import torch."""
+_GRACE_S = 0.25  # seconds in which a thread may end that has been told to, and in which a process may come to rest
+_COMPILE_POOL_S = 30.0  # seconds that the processes of torch's compiler may take to start: they import torch
 _WAITING = (getattr(subprocess.Popen, name, None) for name in ("_wait", "_try_wait"))
 _WAIT_FOR_A_PROCESS = {function.__code__ for function in _WAITING if function}
 

@@ -55,10 +55,8 @@ class Sighting(NamedTuple):
 class Sightings(TransparentMode):
     """Records copies, casts and waits that are dispatched while it is active, each with its module."""
 
-    state: frozenset[int]
-    """Storage addresses of the operator's state: writes into them are cache writes."""
-    skipped: tuple[str, ...]
-    """Prefixes of file names whose lines are never reported: ours, torch's, a compiler's."""
+    state: frozenset[int]  # storage addresses of the operator's state: writes into them are cache writes
+    skipped: tuple[str, ...]  # prefixes of file names whose lines are never reported: ours, torch's, a compiler's
     sightings: list[Sighting] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
 

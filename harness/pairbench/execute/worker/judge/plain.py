@@ -59,10 +59,8 @@ _AS_IT_IS = (*_PLAIN, complex, Refused)
 
 @dataclass(frozen=True)
 class Exported:
-    leaves: list[Any]
-    """Each leaf's path in the output, with a list of its kind and its description."""
-    pieces: list[Any]
-    """The bytes of the leaves that are sent through host memory, in the order of the leaves."""
+    leaves: list[Any]  # each leaf's path in the output, with a list of its kind and its description
+    pieces: list[Any]  # the bytes of the leaves that are sent through host memory, in the order of the leaves
     held: list[torch.Tensor]
     """Tensors that own the memory of the pieces, and the memory to which descriptions have handles."""
 

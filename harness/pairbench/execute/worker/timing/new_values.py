@@ -20,8 +20,7 @@ from pairbench.stats import quick
 
 _SEED_BITS = 60
 """Seeds of new values are drawn by the operating system at their use: a seed known before would allow computing the outputs ahead."""
-_LONG_NS = 1e6
-"""Latency in ns from which a call is long: one sample tells twice as long from as long."""
+_LONG_NS = 1e6  # latency in ns from which a call is long: one sample tells twice as long from as long
 _PAIRS_AT_ONCE = 3
 """Pairs of calls made at once after a slow call on new values: any may have been slowed by something else."""
 _FACTOR, _BEYOND_NS = 2.0, 5e3
@@ -40,14 +39,11 @@ class _Short(NamedTuple):
 _SHORT = {"cpu": _Short(300e3, 0.25, 300.0), "cuda": _Short(_LONG_NS, 0.1, 2e3)}
 _KNOWN, _KNOWN_DOUBTED = 6, 18
 """Calls on known values that tell how quick they can be now; the second number holds where the call on new values took more than twice as long as the timed ones, on a busy machine perhaps."""
-_SLOWED = 2
-"""So many calls on known values that are twice as quick as any on new ones are no chance."""
+_SLOWED = 2  # so many calls on known values that are twice as quick as any on new ones are no chance
 _LEAST, _MOST, _MOST_S = 9, 24, 5.0
 """Least and most pairs of calls before a call is said to remember; beyond the least, none begins after these seconds."""
-_DOUBTED, _DOUBTED_S = 60, 15.0
-"""Most pairs, and seconds, where two calls on known values were that quick."""
-_CERTAIN, _SURE = 1e-6, 1e-4
-"""Chance below which a call is said to remember at once, and in the end."""
+_DOUBTED, _DOUBTED_S = 60, 15.0  # most pairs, and seconds, where two calls on known values were that quick
+_CERTAIN, _SURE = 1e-6, 1e-4  # chance below which a call is said to remember at once, and in the end
 UNLIKE = "calls take {:.1f} us as they are timed, and {:.1f} us or more afterwards, on the same values too: it does less where it is timed"
 _BEFORE = (2, 3)
 """Untimed calls on known values before each timed one of a pair, drawn: who remembers the last one or two calls alone is as quick in pairs as when it was timed."""
@@ -82,10 +78,8 @@ def new_values(ready: Ready | Elsewhere) -> NewInputs:
 @dataclass(frozen=True)
 class Again:
     outputs: Any
-    new_ns: float
-    """Latency of the first of these calls in ns."""
-    known_ns: tuple[float, ...] = ()
-    """Latencies in ns of calls on known inputs right before, where such are made."""
+    new_ns: float  # latency of the first of these calls in ns
+    known_ns: tuple[float, ...] = ()  # latencies in ns of calls on known inputs right before, where such are made
 
 
 def call_again_on(ready: Ready | Elsewhere, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again | Ended:

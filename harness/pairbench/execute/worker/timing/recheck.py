@@ -45,8 +45,7 @@ from pairbench.execute.worker.verify.judge import (
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
-Inputs = dict[str, Any] | Callable[[], dict[str, Any]]
-"""Inputs, or a function that makes them when they are needed."""
+Inputs = dict[str, Any] | Callable[[], dict[str, Any]]  # inputs, or a function that makes them when they are needed
 
 
 class Right:
@@ -163,10 +162,8 @@ _LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
 """Chance of calls on new values in a round after the first; in cases with long calls, where these take up to a third of the time of timing; and once judging has had its part of the time."""
 _SPARING_KEPT = 0.25
 """Chance that kept outputs are judged in a round after the first once judging has had its part of the time."""
-_QUICKLY_MADE_S = 0.1
-"""Longest time in s to make inputs for replays in a later round."""
-_MORE = 0.005
-"""Part of the time of timing in which more than one of the kept outputs of an entry is judged."""
+_QUICKLY_MADE_S = 0.1  # longest time in s to make inputs for replays in a later round
+_MORE = 0.005  # part of the time of timing in which more than one of the kept outputs of an entry is judged
 
 
 def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:

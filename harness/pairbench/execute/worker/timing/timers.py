@@ -61,8 +61,7 @@ def open_runtime(maps: Path = _MAPS) -> tuple[ctypes.CDLL | None, str | None]:
 
 Keep = Callable[[Any], Any]
 
-_LONG_NS = 20e6
-"""Latency in ns from which a call shows nothing of what ran before it."""
+_LONG_NS = 20e6  # latency in ns from which a call shows nothing of what ran before it
 _CLOCKED_SPIN = 200_000
 """Cycles at the end of a spin that are timed, about 0.1 ms: behind others, so that the host's launches are not in it."""
 SHORTEST_SPIN = 100_000 + _CLOCKED_SPIN
@@ -76,8 +75,7 @@ class Sample(Value):
     call_ns: float
     host_ns: float
     """Time in ns until the call returned to its caller; the device may still be at work that was queued before it."""
-    kept: Any | None
-    """The result of `keep`; the outputs themselves are freed, for the next call's use."""
+    kept: Any | None  # the result of `keep`; the outputs themselves are freed, for the next call's use
 
 
 class HostTimer:
@@ -86,8 +84,7 @@ class HostTimer:
     name = OWN_TIMERS["cpu"]
     settling = 25
     """Unrecorded blocks before the first one, for calls that ran by themselves are not warm yet: docs/decisions/stopping.md."""
-    warm_up_s = 0.02
-    """Seconds in which a case's calls run before the first sample, shared among its entries."""
+    warm_up_s = 0.02  # seconds in which a case's calls run before the first sample, shared among its entries
 
     def flush(self) -> None:
         """Do nothing: a CPU is timed with the caches as they are."""
@@ -181,11 +178,9 @@ class CudaTimer:
 
 class SpinSample(Value):
     device_ns: float
-    hidden: bool
-    """Whether the spin outlasted the host, without which the latency is too long."""
+    hidden: bool  # whether the spin outlasted the host, without which the latency is too long
     host_s: float
-    throttled: bool
-    """Whether the end of the spin took longer than before, because the GPU has lowered its clock."""
+    throttled: bool  # whether the end of the spin took longer than before, because the GPU has lowered its clock
 
 
 Timer = HostTimer | CudaTimer
@@ -194,10 +189,8 @@ Timer = HostTimer | CudaTimer
 class DeviceClock:
     """Takes latencies on the device behind a spinning kernel (docs/decisions/spin.md): of the call's own launches, or of a replay of the captured call."""
 
-    _LONGEST_SPIN = 400_000_000
-    """Cycles of the longest spinning kernel, about 0.2 s."""
-    _CYCLES_PER_S = 2e9
-    """A guess for the next spin: each guess that is too short costs another call."""
+    _LONGEST_SPIN = 400_000_000  # cycles of the longest spinning kernel, about 0.2 s
+    _CYCLES_PER_S = 2e9  # a guess for the next spin: each guess that is too short costs another call
     _LONGEST_SPIN_S = 0.2
     _LATE = 5
     """Most samples in a row whose launch outlasts the spin, although a spin of this length was long enough before."""
@@ -212,10 +205,8 @@ class DeviceClock:
         self._reset = reset
         self._spin = SHORTEST_SPIN
         self._enough = False
-        self.throttled = False
-        """Whether the GPU's clock was lower than before in the newest sample."""
-        self.name: str | None = name
-        """None once the host turned out not to be hidden."""
+        self.throttled = False  # whether the GPU's clock was lower than before in the newest sample
+        self.name: str | None = name  # None once the host turned out not to be hidden
 
     def sample(self) -> float | None:
         """Return one device latency in ns, or None where the host cannot be hidden (the call waits for the device)."""
@@ -359,8 +350,7 @@ def open_nvml(uuid: str | None) -> tuple[Nvml | None, str | None]:
         return None, f"NVML: {error}"
 
 
-_READING_S = 0.02
-"""Seconds between two readings of the GPU, about as often as NVML renews them."""
+_READING_S = 0.02  # seconds between two readings of the GPU, about as often as NVML renews them
 _REST = 1.0
 """Rest before a turn once the GPU has throttled, as a multiple of the last turn's time. On an H200 rounds of a 1.5 ms product spread by 2.1 % without rests, by 0.06 % with 1 and with 2."""
 

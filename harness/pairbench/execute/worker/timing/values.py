@@ -24,17 +24,13 @@ from pairbench.execute.worker.trusted import processes
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 
-_MORE = ((0.1, 2), (1.0, 1))
-"""Further sets of values by the seconds to make one; where it takes longer there are none."""
-_PART = 0.01
-"""Part of the time of timing that putting values in place may take."""
+_MORE = ((0.1, 2), (1.0, 1))  # further sets of values by the seconds to make one; where it takes longer there are none
+_PART = 0.01  # part of the time of timing that putting values in place may take
 _FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
 """Seconds that do not count, by device kind: on a GPU less than a flush, of which each sample has several."""
-_WAIT_S = 1e-3
-"""Seconds from which a wait for the device is a small part."""
+_WAIT_S = 1e-3  # seconds from which a wait for the device is a small part
 _TRIES = 3
-_FIRST_SEED = 1000
-"""Far from those of verification."""
+_FIRST_SEED = 1000  # far from those of verification
 
 
 def set_seed(number: int) -> int:
@@ -51,10 +47,8 @@ def version(tensor: torch.Tensor) -> int:
 class Values:
     """The sets of values of one case's inputs, all but its constants and its state, and which one is in place."""
 
-    shared: dict[str, Any]
-    """The inputs that every implementation is given, at whose addresses the values change."""
-    sets: tuple[dict[str, Any], ...]
-    """The values by input. With one set nothing ever changes."""
+    shared: dict[str, Any]  # the inputs that every implementation is given, at whose addresses the values change
+    sets: tuple[dict[str, Any], ...]  # the values by input; with one set nothing ever changes
     place_s: float = 0.0
     free_s: float
     judged: bool
@@ -143,10 +137,8 @@ class Values:
         return True
 
 
-_LOOKING_PART = 0.05
-"""Part of the time of timing that looking may take, after the first block."""
-_AT_FIRST_S = 0.002
-"""Seconds that may be owed before frozen values are no longer looked at in the first block."""
+_LOOKING_PART = 0.05  # part of the time of timing that looking may take, after the first block
+_AT_FIRST_S = 0.002  # seconds that may be owed before frozen values are no longer looked at in the first block
 _COMPARED = 2
 """The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
 _BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
@@ -197,8 +189,7 @@ class Watch:
         self._looked = trusted.perf_counter()
         self._clean = True
         """Whether the last turn was looked at when it ended, so that a change found next is of a turn since."""
-        self._close = True
-        """Whether it was looked at closely: at more than torch's flags."""
+        self._close = True  # whether it was looked at closely: at more than torch's flags
         self._strict = False
 
     def begin(self) -> None:

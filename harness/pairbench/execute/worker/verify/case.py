@@ -34,8 +34,7 @@ _SMALL = 1024
 class ExpectedOutputs(Value):
     """The inputs of one seed, and a judge of their outputs; `judge.sent.OutsideReference` asks a judge outside, and holds no outputs."""
 
-    make: Callable[[], dict[str, Any]]
-    """Returns the inputs: those held, or where memory is short new ones."""
+    make: Callable[[], dict[str, Any]]  # returns the inputs: those held, or where memory is short new ones
     outputs: Any | None = None
     """The expected outputs; None where they are computed at each use, or where only the judge outside has them."""
     oracle: Any | None = None
@@ -43,8 +42,7 @@ class ExpectedOutputs(Value):
     """Why there is no oracle; None where there is one, or where only the judge outside knows."""
     varies_little: str | None = None
     """A sentence where outputs for other inputs are right as well, so that a wrong output may pass."""
-    expect: Callable[[], Any] | None = None
-    """Computes the outputs where memory is short."""
+    expect: Callable[[], Any] | None = None  # computes the outputs where memory is short
     known: Known = field(default_factory=Known)
     """Results on the outputs by themselves, and on their distance to the oracle."""
 

@@ -41,8 +41,7 @@ _FURTHEST = 2.0
 Roundings of two large values in a small one (a rotation) put one element of a bfloat16 baseline in 200,000 up to 1.9 times beyond it. Twice is what the oracle rule allows.
 """
 
-_CHUNK = 1 << 24
-"""Number of elements compared at once; it bounds the float64 temporaries to a few hundred megabytes."""
+_CHUNK = 1 << 24  # number of elements compared at once; it bounds the float64 temporaries to a few hundred megabytes
 
 
 _WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.float32: torch.float64}
@@ -56,14 +55,11 @@ class Beyond(Value):
     """The elements of one output that are beyond the tolerance to the baseline."""
 
     count: int
-    strays: int
-    """How many of these elements are let through, being right by the oracle."""
+    strays: int  # how many of these elements are let through, being right by the oracle
     used: float
     """The largest part of the tolerance that any element uses, those let through left out; above 1 is a mismatch."""
-    where: int
-    """Flat index of the element that uses the largest part."""
-    equal: bool
-    """Whether each element equals that of the baseline; a NaN equals none."""
+    where: int  # flat index of the element that uses the largest part
+    equal: bool  # whether each element equals that of the baseline; a NaN equals none
 
     @property
     def wrong(self) -> int:
@@ -153,8 +149,7 @@ def _widened(piece: Tensor) -> Tensor:
     return piece.to(torch.complex128 if piece.is_complex() else torch.float64)
 
 
-Own = Callable[[], Beyond]
-"""Returns the count of the baseline's own elements that are beyond the limit to the truth."""
+Own = Callable[[], Beyond]  # returns the count of the baseline's own elements that are beyond the limit to the truth
 
 
 def find_beyond(

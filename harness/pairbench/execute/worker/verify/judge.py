@@ -20,8 +20,7 @@ from pairbench.model.case import EXACT, Tolerance
 from pairbench.model.outcome import Correctness
 from pairbench.model.plain import Value
 
-_LARGE, _DRAWN = 1 << 22, 1 << 18
-"""Elements beyond which an output is large, and elements that are drawn of it."""
+_LARGE, _DRAWN = 1 << 22, 1 << 18  # elements beyond which an output is large, and elements that are drawn of it
 _PLAIN = (Tensor, torch.nn.Parameter)
 _PLAIN_VALUES = (bool, int, float, complex, str)
 ToleranceFor = Callable[[str, str], Tolerance]  # of an output, by dtype and path
@@ -33,8 +32,7 @@ class OutputVerdict(Value):
 
     mismatch: str | None
     correctness: Correctness | None
-    strays: int = 0
-    """Elements beyond the tolerance to the baseline that were let through, being right by the oracle."""
+    strays: int = 0  # elements beyond the tolerance to the baseline that were let through, being right by the oracle
 
 
 class Known:
