@@ -201,8 +201,7 @@ class JudgeTimed(Value):
     first_seed: int | None  # the seed of the first set of values, where it was drawn for this round
 
 
-OpenCaseJob = TakeBlock | CloseCase | Inputs | Outputs | JudgeTimed
-Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | OpenCaseJob
+Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | TakeBlock | CloseCase | Inputs | Outputs | JudgeTimed
 
 
 class ParentLine(Protocol):

@@ -90,10 +90,8 @@ class Call(Value):
             outputs = {"output": outputs, "state": state}
         return readable(outputs)
 
-    def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
-        return (
-            self.training.capture(shared_pool) if self.training else capture(self.run, shared_pool, before=self.reset)
-        )
+    def capture(self, pool: tuple[int, int] | None = None) -> Replay:
+        return self.training.capture(pool) if self.training else capture(self.run, pool, before=self.reset)
 
 
 def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], Any]:
@@ -112,7 +110,7 @@ def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     try:
         valid = bound(variant.valid, given)()
     except TypeError:
-        _check_names(variant.valid, given, "`valid` takes", "inputs() returns")
+        _check_names(variant.valid, given, of_valid=True)
         raise
     if valid is None:  # a forgotten return, which would exclude the variant
         raise DeclarationError("`valid` returned None, expected True, or False or a sentence with the reason")
@@ -139,7 +137,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     training, run = None, bound(function, kwargs)
     if operator.direction:
         once = bool(set(variant.consumes) - {OUTPUT_GRADIENTS})
-        training = Training(operator, function, kwargs, given, reset, once=once)
+        training = Training(operator, function, kwargs, given.get(OUTPUT_GRADIENTS, {}), reset, once)
         run = training.run
     if mode == "graph":
         with charged():
@@ -173,12 +171,7 @@ def _reset(operator: Operator, state: Any, initial: Any, consumed: Any, inputs: 
         raise DeclarationError(f"changes {what}; consumes= lets it overwrite values alone")
 
 
-def _check_names(
-    function: Callable[..., Any],
-    kwargs: dict[str, Any],
-    takes: str = "takes",
-    returned: str = "inputs() and prepare() return",
-) -> None:
+def _check_names(function: Callable[..., Any], kwargs: dict[str, Any], *, of_valid: bool = False) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # compiled code without a signature
@@ -186,6 +179,9 @@ def _check_names(
     try:
         bound(signature.bind, kwargs)()
     except TypeError as error:
+        takes, returned = (
+            ("`valid` takes", "inputs() returns") if of_valid else ("takes", "inputs() and prepare() return")
+        )
         expected = f"the names that {returned}, {', '.join(kwargs)}"
         advice = "wrap it in a function of these names"
         raise DeclarationError(f"{takes} {signature}, expected {expected}: {error}; {advice}") from None
@@ -204,7 +200,10 @@ def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> d
 making = SimpleNamespace(seconds=0.0)  # seconds that making inputs took in this process so far, as `making.seconds`
 
 
-def as_dtype(name: str | torch.dtype) -> torch.dtype:
+Dtype = str | torch.dtype
+
+
+def as_dtype(name: Dtype) -> torch.dtype:
     dtype = name if isinstance(name, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(dtype, torch.dtype):
         expected = "expected a torch dtype's name such as 'float32' or 'bfloat16'"
@@ -228,24 +227,20 @@ class Make(Value):
     def __post_init__(self) -> None:
         object.__setattr__(self, "generator", torch.Generator(self.device).manual_seed(self.seed))
 
-    def normal(
-        self, *shape: int, dtype: str | torch.dtype = "float32", mean: float = 0.0, scale: float = 1.0
-    ) -> torch.Tensor:
+    def normal(self, *shape: int, dtype: Dtype = "float32", mean: float = 0.0, scale: float = 1.0) -> torch.Tensor:
         """Return a tensor of that shape with normally distributed values of that mean and standard deviation (`scale`)."""
         wanted = as_dtype(dtype)
         drawn = wanted if wanted.is_complex else _drawn(wanted)
         values = torch.randn(shape, dtype=drawn, device=self.device, generator=self.generator)
         return values.mul_(scale).add_(mean).to(wanted)
 
-    def uniform(
-        self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: str | torch.dtype = "float32"
-    ) -> torch.Tensor:
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: Dtype = "float32") -> torch.Tensor:
         """Return a tensor of that shape with values spread evenly over [low, high)."""
         wanted = as_dtype(dtype)
         values = torch.rand(shape, dtype=_drawn(wanted), device=self.device, generator=self.generator)
         return values.mul_(high - low).add_(low).to(wanted)
 
-    def rand(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+    def rand(self, *shape: int, dtype: Dtype = "float32") -> torch.Tensor:
         """Return a tensor of that shape with values spread evenly over [0, 1), as `torch.rand` does."""
         return self.uniform(*shape, dtype=dtype)
 
@@ -261,15 +256,15 @@ class Make(Value):
         values = self.normal(*tensor.shape, dtype=tensor.dtype, mean=mean, scale=scale)
         return torch.empty_like(tensor.detach(), device=self.device).copy_(values)
 
-    def integers(self, *shape: int, low: int = 0, high: int, dtype: str | torch.dtype = "int64") -> torch.Tensor:
+    def integers(self, *shape: int, low: int = 0, high: int, dtype: Dtype = "int64") -> torch.Tensor:
         """Return a tensor of that shape with integers spread evenly over [low, high)."""
         return torch.randint(low, high, shape, dtype=as_dtype(dtype), device=self.device, generator=self.generator)
 
-    def zeros(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+    def zeros(self, *shape: int, dtype: Dtype = "float32") -> torch.Tensor:
         """Return a tensor of zeros of that shape."""
         return torch.zeros(shape, dtype=as_dtype(dtype), device=self.device)
 
-    def ones(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+    def ones(self, *shape: int, dtype: Dtype = "float32") -> torch.Tensor:
         """Return a tensor of ones of that shape."""
         return torch.ones(shape, dtype=as_dtype(dtype), device=self.device)
 

@@ -58,15 +58,14 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
         load = functools.partial(load_solution, one, definition)
         candidates.append(Candidate(name_of(name, "solution"), digest, load, needs))
     meaning = digest_of(replace(definition, path=Path(), reference=""))
+    digest = meaning + digest_of_code(definition.reference.encode())
+    entry = Returning(function=run, outputs=tuple(definition.outputs))
     operator = assembled(
         name_of(definition.name, "op"),
+        {"__name__": reference.__name__, "made": made, "problem_digest": digest, "entry": entry},
         cases,
         [made.cost(name)[1] for name in by_name],
         candidates,
-        digest=meaning + digest_of_code(definition.reference.encode()),
-        home=reference.__name__,
-        entry=Returning(function=run, outputs=tuple(definition.outputs)),
-        made=made,
         # Integers may be indices, which say how much of the other inputs is read.
         cost=made.cost if all(one.shape is None or one.dtype in FLOATS for one in definition.inputs.values()) else None,
         source=f"{PROBLEM} {'SOL-ExecBench' if definition.is_sol else 'FlashInfer-Trace'}: {definition.name}",
@@ -74,6 +73,9 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
     operator.baseline.function.__doc__ = run.__doc__
     vars(operator).update(left_out=tuple(left_out))
     return operator
+
+
+Named = dict[str, Any]  # values by name, as of a namespace, or of axes
 
 
 class Candidate(NamedTuple):
@@ -85,22 +87,12 @@ class Candidate(NamedTuple):
 
 
 def assembled(
-    name: str,
-    cases: list[dict[str, Any]],
-    sizes: list[float],
-    candidates: Iterable[Candidate],
-    *,
-    digest: str,
-    home: str,
-    entry: Callable[..., Any],
-    made: Callable[..., Any],
-    **more: Any,
+    name: str, space: Named, cases: list[Named], sizes: list[float], candidates: Iterable[Candidate], **more: Any
 ) -> Operator:
-    """Return an operator whose baseline is `entry`, a function of the inputs that `made` returns; hashes cover both by `digest`."""
-    space = {"__name__": home, "made": made, "problem_digest": digest, "entry": entry}
+    """Return an operator whose baseline is `entry`, a function of the inputs that `made` returns; hashes cover both by `problem_digest`: all three are in `space`."""
     variants = {"compiled": Variant(bound(_call, space), prepare=bound(_compiled, space), kind="library")}
     for one in candidates:
-        own = {"__name__": home, "load": one.load, "solution_digest": one.digest}
+        own = {"__name__": space["__name__"], "load": one.load, "solution_digest": one.digest}
         key = one.name
         while key in variants:  # names that differ in other characters alone
             key += "_"
@@ -168,12 +160,9 @@ class Cases(Value):
 
     def cost(self, workload: str, **_: object) -> tuple[float, float]:
         """Return no floating-point operations, which a definition does not tell, and the bytes of all inputs and outputs."""
-        specs = [*self.definition.inputs.values(), *self.definition.outputs.values()]
-        axes = self.by_name[workload].axes
-        held = (
-            math.prod(one.sizes(axes)) * getattr(torch, one.dtype).itemsize for one in specs if one.shape is not None
-        )
-        return 0.0, float(sum(held))
+        specs, axes = (*self.definition.inputs.values(), *self.definition.outputs.values()), self.by_name[workload].axes
+        tensors = [one for one in specs if one.shape is not None]
+        return 0.0, float(sum(math.prod(one.sizes(axes)) * getattr(torch, one.dtype).itemsize for one in tensors))
 
 
 def _drawn(dtype: str, shape: tuple[int, ...], make: Make) -> torch.Tensor:

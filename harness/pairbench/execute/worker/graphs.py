@@ -181,9 +181,8 @@ def memory_of_graphs() -> Callable[[torch.Tensor], bool]:
 def _give_back(pool: Pool, *, release: bool) -> None:
     """Release the memory of a failed capture, unless others share it: torch before the fixes of pytorch #180395 and #190348 keeps it for good, and frees no cached memory from then on."""
     device = torch.cuda.current_device()
-    end = (
-        getattr(torch._C, "_cuda_endAllocateToPool", None) or torch._C._cuda_endAllocateCurrentStreamToPool
-    )  # torch 2.6
+    # The second is that of torch 2.6.
+    end = getattr(torch._C, "_cuda_endAllocateToPool", None) or torch._C._cuda_endAllocateCurrentStreamToPool
     with contextlib.suppress(RuntimeError):  # raised by fixed releases: nothing is recorded into that pool
         end(device, pool)
     torch.cuda.empty_cache()

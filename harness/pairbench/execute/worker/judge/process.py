@@ -87,9 +87,8 @@ class Judge:
 
     def _time_alone(self, job: protocol.TimeAlone, timed: Elsewhere) -> Iterator[Any]:
         operator, on_gpu = timed.operator, timed.device.type == "cuda"
-        baseline = next(
-            (index for index, one in enumerate(job.entries) if one.role == "baseline" and one.mode == "eager"), NOBODY
-        )
+        eager = [index for index, one in enumerate(job.entries) if (one.role, one.mode) == ("baseline", "eager")]
+        baseline = eager[0] if eager else NOBODY
         with self._heartbeat.entry(baseline):
             if on_gpu and not self._has_room(timed):
                 self._timed = None  # its inputs are not to be held beside the worker's

@@ -133,6 +133,7 @@ class _Asked:
                 return self._send(together(captures))
         known = self._known  # before other values are in place
         made = call_again(self._ready, timed, self._made(*request.seeds), known)
+        assert not isinstance(made, protocol.Ended)
         outputs = made.outputs if isinstance(made.outputs, Exported) else export(made.outputs, copy=False)
         return replace(self._send(outputs), new_ns=(made.new_ns,), known_ns=made.known_ns)
 

@@ -4,13 +4,12 @@ import math
 import secrets
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call, build_inputs, synchronize
-from pairbench.execute.worker.judge.elsewhere import Elsewhere
+from pairbench.execute.worker.judge.elsewhere import Again, Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
@@ -75,23 +74,10 @@ def new_values(ready: Ready | Elsewhere) -> NewInputs:
     return NewInputs(build_inputs(ready.operator, ready.job.case, ready.device, seed, like=like), ready, seed)
 
 
-@dataclass(frozen=True)
-class Again:
-    outputs: Any
-    new_ns: float  # latency of the first of these calls in ns
-    known_ns: tuple[float, ...] = ()  # latencies in ns of calls on known inputs right before, where such are made
-
-
-def call_again_on(ready: Ready | Elsewhere, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again | Ended:
-    """Call once on new inputs, wherever the case was timed; see `call_again`."""
+def call_again(ready: Ready | Elsewhere, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again | Ended:
+    """Call once on new inputs, wherever the case was timed, after calls on `known` ones, which came again and again; None makes none."""
     if isinstance(ready, Elsewhere):
-        made = ready.call_again(timed, new.seed)
-        return made if isinstance(made, Ended) else Again(*made)
-    return call_again(ready, timed, new, known)
-
-
-def call_again(ready: Ready, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again:
-    """Call once on new inputs, after calls on `known` ones, which came again and again; None makes none."""
+        return ready.call_again(timed, new.seed)
     known_ns = tuple[float, ...]()
     if known is not None and _is_short(timed, ready.device.type):
         # Before the one on new values: an entry's first call here is slower than its next ones, whatever its values.
@@ -144,14 +130,11 @@ def compares(ready: Ready | Elsewhere) -> bool:
     return len(ready.values.sets) > 1
 
 
+Known = NewInputs | None
+
+
 def _sample(
-    ready: Ready,
-    timed: Timed,
-    inputs: NewInputs,
-    known: NewInputs | None,
-    *,
-    in_place: bool = False,
-    before: int | None = None,
+    ready: Ready, timed: Timed, inputs: NewInputs, known: Known, *, in_place: bool = False, before: int | None = None
 ) -> Sample:
     """Time a call on `inputs` right after calls on `known` ones, with cores awake and memory for the outputs at hand.
 
@@ -265,10 +248,9 @@ def judge_pairs(
             break
     if chance > _SURE:
         return None
-    return (
-        f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, and {statistics.median(known) / 1e3:.1f} us on "
-        "those that it has: it remembers results; nothing may be kept between calls"
-    )
+    seen = f"and {statistics.median(known) / 1e3:.1f} us on those that it has"
+    why = f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, {seen}"
+    return f"{why}: it remembers results; nothing may be kept between calls"
 
 
 def _twice_ns(known_ns: float) -> float:

@@ -20,7 +20,7 @@ from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
     Again,
     NewInputs,
-    call_again_on,
+    call_again,
     compares,
     has_become_quick,
     is_long,
@@ -223,14 +223,11 @@ def _judge_kept(
     # Outside, what the baseline gave beside the variants is taken for right only where computing that anew would take too much of the time.
     outside = isinstance(ready, Elsewhere)
     given = {} if outside and computes else dict(kept for timed in baselines for kept in timed.kept)
-    rights = Rights(
-        [
-            Right(ready, functools.partial(_inputs_of, ready, number), alone=True, given=given.get(number))
-            for number in range(len(ready.values.sets))
-        ],
-        more_s,
-        right_s,
-    )
+    of_sets = [
+        Right(ready, functools.partial(_inputs_of, ready, number), alone=True, given=given.get(number))
+        for number in range(len(ready.values.sets))
+    ]
+    rights = Rights(of_sets, more_s, right_s)
     for timed in baseline_last(ready.timed):
         on_new = timed.first_observed is not None
         left_out = timed.is_eager_baseline and rights.vouched
@@ -267,9 +264,9 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
         new = new_values(ready)
         together = isinstance(ready, Elsewhere) or has_room(named_tensors(ready.inputs))
         for some in [others] if together else [[timed] for timed in others]:
-            again = list[tuple[Timed, Again]]()
+            again: Calls = []
             for timed in some:
-                step = functools.partial(call_again_on, ready, timed, new, known)
+                step = functools.partial(call_again, ready, timed, new, known)
                 made = _calling(ready)(ready.job, timed.index, heartbeat, step)
                 if isinstance(made, Ended):
                     yield made
@@ -277,22 +274,18 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
                     again.append((timed, made))
             del made
             remembered = yield from _judge_again(ready, heartbeat, again, new, known, remembered=remembered)
-    samples = [
-        (timed, Again(timed.first_observed, timed.call_ns[0])) for timed in entries if timed.first_observed is not None
-    ]
+    on_new = [timed for timed in entries if timed.first_observed is not None]
+    samples = [(timed, Again(timed.first_observed, timed.call_ns[0])) for timed in on_new]
     if samples and known is not None:
         first = functools.partial(_inputs_of, ready, 0, known)
         yield from _judge_again(ready, heartbeat, samples, first, known, remembered=remembered)
 
 
+Calls = list[tuple[Timed, Again]]
+
+
 def _judge_again(
-    ready: Case,
-    heartbeat: Heartbeat,
-    again: list[tuple[Timed, Again]],
-    new: Inputs,
-    known: NewInputs | None,
-    *,
-    remembered: bool,
+    ready: Case, heartbeat: Heartbeat, again: Calls, new: Inputs, known: NewInputs | None, *, remembered: bool
 ) -> Generator[Ended, None, bool]:
     """Yield the ends of entries that were wrong or slow on new values, and return whether an entry of the case is known to remember."""
     outside = isinstance(ready, Elsewhere)
@@ -348,9 +341,8 @@ def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry | None], *
                 return _wrong_capture(case.replayed(timed, inputs.seed, following), right, lambda _: True)
             assert replays is not None
             vouched = timed.is_eager_baseline and right.vouched
-            return _wrong_capture(
-                itertools.islice(replays.outputs(timed), int(vouched), None), right, replays.of_graphs
-            )
+            captures = itertools.islice(replays.outputs(timed), int(vouched), None)
+            return _wrong_capture(captures, right, replays.of_graphs)
 
         verdict = attributed(case.job, timed.index, heartbeat, step)
         if verdict is not None:
@@ -365,10 +357,8 @@ def _wrong_capture(captures: Iterable[Any], right: Right, stays: Callable[[torch
         if first is not None and same_outputs(outputs, first):
             continue
         if wrong := right.contradicts(outputs, drawn=True):
-            return (
-                f"a replay of its captured call computes something else: {wrong}; it does other work while it is captured, or copies what "
-                "an earlier call has computed"
-            )
+            how = "it does other work while it is captured, or copies what an earlier call has computed"
+            return f"a replay of its captured call computes something else: {wrong}; {how}"
         first = outputs if all(map(stays, tensors(outputs))) else None
     return None
 

@@ -30,12 +30,8 @@ _FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
 """Seconds that do not count, by device kind: on a GPU less than a flush, of which each sample has several."""
 _WAIT_S = 1e-3  # seconds from which a wait for the device is a small part
 _TRIES = 3
-_FIRST_SEED = 1000  # far from those of verification
-
-
-def set_seed(number: int) -> int:
-    """Return the seed of a set of values; the first set has that of verification, or a drawn one."""
-    return _FIRST_SEED + number
+FIRST_SEED = 1000
+"""With the number of a set of values, its seed: far from those of verification, one of which, or a drawn one, the first set has."""
 
 
 def version(tensor: torch.Tensor) -> int:
@@ -81,7 +77,7 @@ class Values:
             return values_of(sets=(shared,))
 
         def make(number: int) -> dict[str, Any]:
-            made = build_inputs(operator, case, device, set_seed(number), like=inputs)
+            made = build_inputs(operator, case, device, FIRST_SEED + number, like=inputs)
             synchronize(device)
             return {name: made[name] for name in names}
 
@@ -237,7 +233,7 @@ class Watch:
         if not closely:
             return put_back_flags(self._of_torch)
         replaced = trusted.replaced()  # first, for it may be how flags are read
-        changed = self.changed_flags()
+        changed = put_back_flags(self.flags)
         return replaced or changed
 
     def named(self, time: Callable[[], _Result]) -> _Result:
@@ -259,9 +255,6 @@ class Watch:
             self._clean = self._close = False
         raise unseen
 
-    def changed_flags(self) -> str | None:
-        return put_back_flags(self.flags)
-
     def _read_versions(self) -> list[Any]:
         """Return how often torch wrote to each tensor, but for the changes of values, the class of each, and its place."""
         written = self._values.written
@@ -270,7 +263,7 @@ class Watch:
 
     def changed(self) -> str | None:
         """Return a sentence on flags or inputs that have changed after the last turn, with the flags restored, or None."""
-        return self.changed_flags() or self.changed_input()
+        return put_back_flags(self.flags) or self.changed_input()
 
     def changed_input(self) -> str | None:
         if why := self._forms.changed(_WHILE):  # first, for values are compared at the same places
