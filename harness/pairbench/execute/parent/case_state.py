@@ -194,7 +194,7 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
                 state.refuted.pop(entry, None)
 
 
-def _is_spoilt(state: CaseState, workers: Workers, job: protocol.VerifyCase, *, alone: bool) -> bool:
+def _is_spoilt(state: CaseState, workers: Workers, job: VerifyCase, *, alone: bool) -> bool:
     """Return whether the baseline is wrong in a worker that has called variants, one of which may have spoilt it: then all entries that ended there have to be verified again."""
     wrong = [entry for entry in job.entries if entry in state.ended and state.ended[entry][0].bad]
     if not wrong or job.entries[0].role != "baseline" or job.entries[0] in wrong:
@@ -211,8 +211,7 @@ def profile_case(state: CaseState, workers: Workers) -> None:
         before = dict(state.ended)
         _serve(state, workers, protocol.ProfileCase(**about(state, remaining)))
         for entry in set(state.ended) - set(before):
-            # The call itself was verified: what fails here is the profiling of it.
-            _, reason = state.ended.pop(entry)
+            _, reason = state.ended.pop(entry)  # the call itself was verified: what fails here is the profiling of it
             state.profiles[entry] = unprofiled(entry, reason)
 
 

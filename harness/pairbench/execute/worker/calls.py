@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -200,7 +200,7 @@ def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> d
 making = SimpleNamespace(seconds=0.0)  # seconds that making inputs took in this process so far, as `making.seconds`
 
 
-Dtype = str | torch.dtype
+Dtype: TypeAlias = str | torch.dtype
 
 
 def as_dtype(name: Dtype) -> torch.dtype:

@@ -74,11 +74,9 @@ _OWN = "pairbench."
 _DECLARED = ("pairbench.model.", "pairbench.suite.definitions", f"{__package__}.corpora", f"{__package__}.input_lists")
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 """Names of a module's constants, by convention; other values of our modules are state."""
-_MAY_CHANGE = frozenset(
-    {
-        *("torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__", "torch.Storage"),
-        *("sys.excepthook", "sys.unraisablehook", "threading.excepthook"),
-    }
+_MAY_CHANGE = (
+    *("torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__", "torch.Storage"),
+    *("sys.excepthook", "sys.unraisablehook", "threading.excepthook"),
 )
 """Replaced by torch itself: three when its compiler is loaded, one with the default dtype, and the hooks that show errors by `torch.distributed`."""
 _MEASURING = ("pairbench.execute.", "pairbench.stats")

@@ -73,8 +73,7 @@ def run_stage(
     measures = isinstance(job, protocol.VerifyCase | TimeCase | protocol.ProfileCase)
     if measures and (took_s := making.seconds - before_s) >= _TOLD_S:
         yield protocol.InputsMade(seconds=took_s)
-    # The next job of this case may be another worker's.
-    release_memory()
+    release_memory()  # the next job of this case may be another worker's
 
 
 def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
@@ -94,9 +93,11 @@ def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.
     return device
 
 
-def expected_of(
-    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Generator[Any, None, References]:
+Verifying = protocol.VerifyCase | protocol.HoldCase
+Expecting = Generator[Any, None, References]
+
+
+def expected_of(job: Verifying, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Expecting:
     """Return the expected outputs of a case for each seed, and yield the results of its automatic impostors; none where nothing can be judged by them."""
     references = yield from _references(job, operator, heartbeat, device)
     if not references:
@@ -159,9 +160,7 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
     return inputs
 
 
-def _references(
-    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Generator[protocol.Ended, None, References]:
+def _references(job: Verifying, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Expecting:
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
@@ -183,9 +182,7 @@ def _references(
     return ()
 
 
-def _held_or_sparing(
-    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, device: torch.device
-) -> tuple[References, str | None]:
+def _held_or_sparing(job: Verifying, operator: Operator, device: torch.device) -> tuple[References, str | None]:
     """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a TooLargeError where a judge outside lacks memory."""
     case = job.case
     make = functools.partial(_made, operator, device)

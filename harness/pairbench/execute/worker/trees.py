@@ -372,9 +372,8 @@ def same_form(tree: Any, fresh: Any) -> bool:
     """Return whether the tensors of two trees agree in shape, dtype and strides; attributes may have been added to objects."""
     added = {one.path for one in nodes(tree) if one.in_object and isinstance(one.value, Tensor | np.ndarray)}
     here, there = named_tensors(tree), named_tensors(fresh)
-    return here.keys() - there.keys() <= added and all(
-        path in here and _form(here[path]) == _form(source) for path, source in there.items()
-    )
+    same = (path in here and _form(here[path]) == _form(source) for path, source in there.items())
+    return here.keys() - there.keys() <= added and all(same)
 
 
 def _form(tensor: Tensor) -> tuple[object, ...]:
@@ -445,9 +444,8 @@ def _restore_names(
 def as_outputs(tree: Any) -> Any:
     """Return an input in the form of an output: itself, or where it has objects, its tensors and plain values by path."""
     found = list(nodes(tree))
-    if not any(
-        isinstance(one, np.ndarray | deque) or (in_object and isinstance(one, Tensor)) for _, one, in_object in found
-    ):
+    odd = (isinstance(one, np.ndarray | deque) or (within and isinstance(one, Tensor)) for _, one, within in found)
+    if not any(odd):
         return tree
     plain = {path: value if (tensor := _as_tensor(value)) is None else tensor for path, value, _ in found}
     return {path: value for path, value in plain.items() if isinstance(value, (Tensor, *_PLAIN))}

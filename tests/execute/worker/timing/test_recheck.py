@@ -9,10 +9,9 @@ from scipy.stats import binom
 
 from pairbench.execute.protocol import Answer
 from pairbench.execute.worker.graphs import Replay
-from pairbench.execute.worker.judge.elsewhere import Elsewhere
+from pairbench.execute.worker.judge.elsewhere import Again, Elsewhere
 from pairbench.execute.worker.timing import new_values, recheck
 from pairbench.execute.worker.timing.measure import Timed
-from pairbench.execute.worker.timing.new_values import Again
 from pairbench.execute.worker.timing.recheck import Rights
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry

@@ -22,10 +22,8 @@ COPIES = frozenset(
     )
 )
 
-WAITS = frozenset(
-    f"aten::{name}"
-    for name in ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount")
-)
+_WAITS = ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount")
+WAITS = frozenset(f"aten::{name}" for name in _WAITS)
 """Operators whose result the host has to see before it can go on."""
 
 WINDOW = "pairbench::call"
@@ -129,8 +127,7 @@ def _nest(events: list[dict[str, Any]], windows: list[Window], launched_by: Laun
         arguments, parent = event.get("args", {}), stack[-1] if stack else None
         span = Span(event["cat"], event["name"], start, start + event["dur"] * 1e3, parent)
         if parent is not None:
-            # Rounding may put the end of a span a nanosecond behind its parent's.
-            span.end = min(span.end, parent.end)
+            span.end = min(span.end, parent.end)  # rounding may put it a nanosecond behind its parent's
             parent.inside_ns += span.end - span.start
         stack.append(span)
         if span.name == WINDOW:

@@ -248,8 +248,7 @@ class _Code:
             value = type(value)
         key = f"{self._module(value)}.{getattr(value, '__qualname__', name)}"
         text = code_text(value) if inspect.isfunction(value) or inspect.isclass(value) else ""  # type: ignore[arg-type]
-        # Two lambdas of one scope have one name.
-        key = f"{key} {_digest([text])}" if "<lambda>" in key else key
+        key = f"{key} {_digest([text])}" if "<lambda>" in key else key  # two lambdas of one scope have one name
         if key in self.texts:
             return
         self.texts[key] = text

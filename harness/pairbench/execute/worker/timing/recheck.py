@@ -14,11 +14,10 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import UnnamedError, attributed, guarded
-from pairbench.execute.worker.judge.elsewhere import Elsewhere, There
+from pairbench.execute.worker.judge.elsewhere import Again, Elsewhere, There
 from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
-    Again,
     NewInputs,
     call_again,
     compares,
@@ -189,23 +188,17 @@ def judge_case(case: Case, measuring_s: float, heartbeat: Heartbeat) -> Iterator
     thorough = not case.job.round or case.job.thorough or secrets.SystemRandom().random() < later
     if thorough or not case.job.sparing or secrets.SystemRandom().random() < _SPARING_KEPT:
         ended = yield from _judge_kept(case, _MORE * measuring_s / len(case.timed), heartbeat, thorough=thorough)
-    entries = [
-        timed
-        for timed in case.timed
-        if timed.entry not in ended
-        and (
-            thorough
-            or timed.first_observed is not None
-            # The latencies of an entry's calls alone may be a reason to call it on new values.
-            or has_become_quick(timed)
-            or is_quicker_on_old_values(timed)
-            or is_quicker_than_before(case, timed)
-        )
-    ]
+    entries = [timed for timed in case.timed if timed.entry not in ended and (thorough or _is_due(case, timed))]
     for end in _recheck(case, heartbeat, entries) if entries else ():
         ended.add(end.entry)
         yield end
     yield from _judge_replays(case, heartbeat, ended, thorough=thorough)
+
+
+def _is_due(case: Case, timed: Timed) -> bool:
+    """Return whether an entry began on new values, or the latencies of its calls alone may be a reason to call it on new values."""
+    quicker = has_become_quick(timed) or is_quicker_on_old_values(timed) or is_quicker_than_before(case, timed)
+    return timed.first_observed is not None or quicker
 
 
 def _judge_kept(

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -63,9 +63,7 @@ class Values:
         self._targets = trees.named_tensors(self.shared)
 
     @classmethod
-    def of(
-        cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any], made_s: float = 0.0
-    ) -> "Values":
+    def of(cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any], made_s: float) -> Self:
         """Make further sets, as many as time and memory allow: none where the first set, the inputs themselves, took too long (`made_s`)."""
         synchronize(device)  # what was queued before is not waited for on the account of values
         free_s, started = _FREE_S[device.type], trusted.perf_counter()

@@ -421,13 +421,8 @@ def _first_line(text: Any) -> str:
     return str(text or "not said").strip().partition("\n")[0]
 
 
-_EMPTY = {
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.empty_like.default,
-    torch.ops.aten.empty_strided.default,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.new_empty_strided.default,
-}
+_LIKE_EMPTY = ("empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_EMPTY = {torch.ops.aten.empty.memory_format, *(getattr(torch.ops.aten, name).default for name in _LIKE_EMPTY)}
 _HANDED_BACK = 32 << 20
 """Size in bytes above which freed blocks of the host's memory go back to the kernel, and the next ones are zero."""
 

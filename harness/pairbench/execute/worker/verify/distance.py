@@ -17,10 +17,8 @@ from pairbench.model.plain import Value
 _DEFAULTS = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
-    torch.float32: (1.3e-6, 1e-5),
-    torch.float64: (1e-7, 1e-7),
-    torch.complex64: (1.3e-6, 1e-5),
-    torch.complex128: (1e-7, 1e-7),
+    **dict.fromkeys((torch.float32, torch.complex64), (1.3e-6, 1e-5)),
+    **dict.fromkeys((torch.float64, torch.complex128), (1e-7, 1e-7)),
 }
 """Defaults of rtol and atol by dtype, as in `torch.testing.assert_close`; outputs of other dtypes must be equal."""
 FLOAT32_LIMITS = _DEFAULTS[torch.float32]
