@@ -97,8 +97,7 @@ class TimeCase(CaseJob):
     """Asks for a `TimedRound`."""
 
     round: int
-    capturable: tuple[Entry, ...]
-    """Entries that can be captured, so that their device latency may be taken from a replay."""
+    capturable: tuple[Entry, ...]  # those that can be captured, so that their device latency may be taken from a replay
     outside: bool = False
     sparing: bool = False
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""

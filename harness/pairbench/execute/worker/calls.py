@@ -145,18 +145,8 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
         trees.restore(state, {name: inputs[name] for name in state})  # capturing has called it some times
     if training:
         reset = run.before if isinstance(run, Replay) else training.ready
-    return Call(
-        operator=operator,
-        variant=variant,
-        mode=mode,
-        shared=inputs,
-        kwargs=kwargs,
-        run=run,
-        reset=reset,
-        initial=initial,
-        consumed=consumed,
-        training=training,
-    )
+    made = functools.partial(Call, operator=operator, variant=variant, mode=mode, shared=inputs, kwargs=kwargs)
+    return made(run=run, reset=reset, initial=initial, consumed=consumed, training=training)
 
 
 def _reset(operator: Operator, state: Any, initial: Any, consumed: Any, inputs: Any, forms: InputForms) -> None:

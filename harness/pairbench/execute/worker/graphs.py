@@ -14,8 +14,7 @@ from pairbench.execute.garbage import no_collection
 from pairbench.execute.worker.guard import where
 from pairbench.execute.worker.trusted import newest_thread
 
-WARM_ENOUGH_S = 0.2
-"""Seconds after which an entry is warm, however few calls that were: a long call settles in its first."""
+WARM_ENOUGH_S = 0.2  # seconds after which an entry is warm, however few calls that is: a long call settles in its first
 _CAPTURE_WARM_UP = 3
 _INVALIDATED = "previous error during capture"
 """CUDA's message where something else ended a capture; a call that it forbids is named as not permitted."""

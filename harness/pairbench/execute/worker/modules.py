@@ -127,8 +127,7 @@ def _form(module: torch.nn.Module) -> tuple[bool, dict[str, dict[Any, Any]]]:
 class TransparentMode(TorchDispatchMode):
     """A dispatch mode in which flex attention and compiled code run as outside of it; torch's compiler, whose import takes seconds, is not loaded only to be kept off `__torch_dispatch__`."""
 
-    supports_higher_order_operators = True
-    """Flex attention is such an operator, and fails inside of a mode without this."""
+    supports_higher_order_operators = True  # flex attention is such an operator, and fails inside a mode without this
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls._plain = cls.__torch_dispatch__

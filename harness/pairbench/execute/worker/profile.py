@@ -84,8 +84,7 @@ def raw_trace(
 
 
 CALLS = (1, 2, 4)
-_ACTIVITIES = (ProfilerActivity.CUDA,)
-"""Operators are left out: they are most of a trace and of the time to profile a call."""
+_ACTIVITIES = (ProfilerActivity.CUDA,)  # operators are left out: most of a trace, and of the time to profile a call
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
 _NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "memsets")

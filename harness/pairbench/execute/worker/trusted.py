@@ -294,8 +294,7 @@ _perf_counter_ns, _sleep, _open = time.perf_counter_ns, time.sleep, open
 _waitid = getattr(os, "waitid", None)  # not on every system
 _ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
 _WATCHED_NS = 2_000_000  # time in ns for which a thread is watched that has run since the last look
-_BUSY = 0.5
-"""Part of that time for which a thread at work runs; threads that spin at the end of a parallel region run less."""
+_BUSY = 0.5  # part of that time for which a thread at work runs; those that spin after a parallel region run less
 
 
 class _Processes:

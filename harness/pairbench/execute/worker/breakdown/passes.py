@@ -33,10 +33,8 @@ from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
-_MASKS = ("aten::index", "aten::index_put_")
-"""Operators that wait if an index is a mask, whose true elements have to be counted."""
-_CALLERS = 16
-"""Most callers of a function that are shown one by one; with more, only the line inside the function is shown."""
+_MASKS = ("aten::index", "aten::index_put_")  # operators that wait if an index is a mask: its true elements are counted
+_CALLERS = 16  # most callers of a function that are shown one by one; with more, only the line inside it is shown
 
 CodeLine = tuple[CodeType, int]  # code, and the number of one of its lines
 

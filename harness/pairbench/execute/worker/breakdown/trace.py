@@ -172,8 +172,7 @@ def operators_of(path: Iterable[Span]) -> tuple[str, ...]:
 _Key = tuple[str, tuple[str, ...], str | None, int | None, bool]
 """Module, operators, kernel, index of the line, and whether these are known."""
 
-WorkItem = tuple[_Key, float, bool]
-"""The key of a piece of work, its time in ns, and whether the host launched it by itself."""
+WorkItem = tuple[_Key, float, bool]  # key of a piece of work, its time in ns, whether the host launched it by itself
 
 
 def spots_by_span(window: Window, seen: list[str], indices: list[int]) -> dict[int, int]:

@@ -228,8 +228,7 @@ class _Code:
         self._suite = suite
         self._deep = deep
         """Whether methods of classes are followed; in hashes they are not, or every series would begin anew."""
-        self.texts: dict[str, str] = {}
-        """The code of each function and class and the value of each constant, by module and name."""
+        self.texts: dict[str, str] = {}  # code of functions and classes and values of constants, by module and name
         self._above = set[int]()
 
     def collect(self, value: Any, name: str = "") -> None:

@@ -61,8 +61,7 @@ _AS_IT_IS = (*_PLAIN, complex, Refused)
 class Exported:
     leaves: list[Any]  # each leaf's path in the output, with a list of its kind and its description
     pieces: list[Any]  # the bytes of the leaves that are sent through host memory, in the order of the leaves
-    held: list[torch.Tensor]
-    """Tensors that own the memory of the pieces, and the memory to which descriptions have handles."""
+    held: list[torch.Tensor]  # tensors that own the memory of the pieces, and memory that descriptions have handles of
 
 
 def together(several: Iterable[Exported]) -> Exported:
@@ -291,11 +290,6 @@ class _Driver(NamedTuple):
             raise ValueError("bytes that are not there")
         self.copy(_address(to), begin + offset, extent, _stream().cuda_stream)
 
-    def close_behind(self, begin: int, device: int) -> None:
-        """Close an allocation of another process behind the copies from it."""
-        _wait(device)
-        self.close(begin)
-
     def _allocation(self, address: int) -> tuple[int, int]:
         first, size = ctypes.c_uint64(), ctypes.c_size_t()
         self._check(self.find(ctypes.byref(first), ctypes.byref(size), address), "find")
@@ -357,7 +351,8 @@ def read(described: str, file: int) -> dict[str, Any]:
         raise DeclarationError(f"its worker sent outputs that cannot be read: {why}") from None
     finally:
         for (_, device), begin in opened.items():
-            _driver().close_behind(begin, device)
+            _wait(device)  # for the copies from there
+            _driver().close(begin)
     return found
 
 

@@ -37,8 +37,7 @@ _TELL_NS, _ASK_NS = 5e6, 50e6
 """Time in ns after which samples are sent to the parent, some 50 us, and after which its answer is waited for."""
 _COLUMNS, _HOSTS = ("call_ns", "position", "at_ns", "turn_ns", "host_ns", "device_ns", "stream_ns"), 4
 """Columns of samples, all of which are sent, and the number of those that tell all of what runs on the host."""
-_BOTH_CLOCKS = 2
-"""Multiple of its calls' latency that a block may take: on a GPU each call is made again for the device's clock."""
+_BOTH_CLOCKS = 2  # multiple of its calls' latency that a block may take: on a GPU each call is made again for its clock
 Renew = Callable[[], bool]  # puts values in place that no call has seen, and returns whether that was possible
 
 

@@ -20,8 +20,7 @@ from pairbench.stats import quick
 _SEED_BITS = 60
 """Seeds of new values are drawn by the operating system at their use: a seed known before would allow computing the outputs ahead."""
 _LONG_NS = 1e6  # latency in ns from which a call is long: one sample tells twice as long from as long
-_PAIRS_AT_ONCE = 3
-"""Pairs of calls made at once after a slow call on new values: any may have been slowed by something else."""
+_PAIRS_AT_ONCE = 3  # pairs of calls made at once after a slow call on new values: any may have been slowed otherwise
 _FACTOR, _BEYOND_NS = 2.0, 5e3
 """How much slower a call that is not short has to be on new values than on known values to be suspected: a factor, and a time in ns."""
 
@@ -47,8 +46,7 @@ UNLIKE = "calls take {:.1f} us as they are timed, and {:.1f} us or more afterwar
 _BEFORE = (2, 3)
 """Untimed calls on known values before each timed one of a pair, drawn: who remembers the last one or two calls alone is as quick in pairs as when it was timed."""
 
-Pairs = list[tuple[float, float]]
-"""Latencies in ns of a call on known values and of one on new values beside it, for each pair."""
+Pairs = list[tuple[float, float]]  # latencies in ns of a call on known values and of one on new values beside it
 
 
 class NewInputs(dict[str, Any]):

@@ -159,8 +159,7 @@ class Rights:
 Case = Ready | Elsewhere
 _LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
 """Chance of calls on new values in a round after the first; in cases with long calls, where these take up to a third of the time of timing; and once judging has had its part of the time."""
-_SPARING_KEPT = 0.25
-"""Chance that kept outputs are judged in a round after the first once judging has had its part of the time."""
+_SPARING_KEPT = 0.25  # chance that kept outputs are judged in a later round once judging has had its part of the time
 _QUICKLY_MADE_S = 0.1  # longest time in s to make inputs for replays in a later round
 _MORE = 0.005  # part of the time of timing in which more than one of the kept outputs of an entry is judged
 

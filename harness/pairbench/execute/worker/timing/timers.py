@@ -73,8 +73,7 @@ TIMING_METHOD = 2
 
 class Sample(Value):
     call_ns: float
-    host_ns: float
-    """Time in ns until the call returned to its caller; the device may still be at work that was queued before it."""
+    host_ns: float  # time in ns until the call returned; the device may still be at work that was queued before it
     kept: Any | None  # the result of `keep`; the outputs themselves are freed, for the next call's use
 
 
@@ -192,8 +191,7 @@ class DeviceClock:
     _LONGEST_SPIN = 400_000_000  # cycles of the longest spinning kernel, about 0.2 s
     _CYCLES_PER_S = 2e9  # a guess for the next spin: each guess that is too short costs another call
     _LONGEST_SPIN_S = 0.2
-    _LATE = 5
-    """Most samples in a row whose launch outlasts the spin, although a spin of this length was long enough before."""
+    _LATE = 5  # most samples in a row whose launch outlasts the spin, although one so long was enough before
     _WAITS = 2
     """Most samples in a row in which the host takes half as long again behind a longer spin: it then waits for the device, or for room in its queue."""
 

@@ -43,8 +43,7 @@ class ExpectedOutputs(Value):
     varies_little: str | None = None
     """A sentence where outputs for other inputs are right as well, so that a wrong output may pass."""
     expect: Callable[[], Any] | None = None  # computes the outputs where memory is short
-    known: Known = field(default_factory=Known)
-    """Results on the outputs by themselves, and on their distance to the oracle."""
+    known: Known = field(default_factory=Known)  # results on the outputs alone, and on their distance to the oracle
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -374,8 +373,7 @@ def _synchronize_all() -> None:
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
 """The compiler's name of the frame after a break, with the line of the break."""
-_FOLDER = re.compile(r'(?<=file ")/[^"]*/')
-"""Folder of a file in a guard; it differs from machine to machine and is left out."""
+_FOLDER = re.compile(r'(?<=file ")/[^"]*/')  # folder of a file in a guard, which differs from machine to machine
 _MOST = 100_000
 
 

@@ -78,8 +78,7 @@ class Limits(NamedTuple):
     """A tolerance resolved for one output: each element may be off by `atol + rtol * |expected|`."""
 
     rtol: float
-    atol: float | Tensor
-    """One value for the whole output, or a tensor with one for each row where the tolerance is by row."""
+    atol: float | Tensor  # one value for the whole output, or one for each row where the tolerance is by row
 
     def atol_of(self, start: int, stop: int, elements: int) -> float | Tensor:
         """Return the absolute part for the flat indices from `start` to `stop` of an output with so many elements."""
@@ -325,8 +324,7 @@ _Value = Callable[[Tensor], Tensor]
 DRAW = "draw"
 _PREFIX = re.compile(rf"{DRAW} \d+\.?")
 _ALPHA = 1e-7  # chance that right outputs of one entry are refused on the inputs of one seed
-_FEW, _PART = 3, 0.01
-"""Number and part of the elements of a single draw that may be far outside of the baseline's range."""
+_FEW, _PART = 3, 0.01  # number and part of a single draw's elements that may be far outside of the baseline's range
 
 
 def is_drawn(paths: Sequence[str]) -> bool:
