@@ -30,6 +30,12 @@ from pairbench.model.environment import Device
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.plain import Value
 
+making = SimpleNamespace(seconds=0.0)  # seconds that making inputs took in this process so far, as `making.seconds`
+Dtype: TypeAlias = str | torch.dtype
+SEEDS = (0, 1)
+"""Seeds of the inputs. The second seed's values are put at the addresses of the first one's, so that a cached answer shows."""
+_MUCH = 1 / 16  # part of a GPU's memory that torch may have cached unused
+
 
 class Call(Value):
     operator: Operator
@@ -185,12 +191,6 @@ def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> d
     if not isinstance(prepared, dict):
         raise DeclarationError(f"prepare() returned {type(prepared).__name__}, expected a dict of keyword arguments")
     return prepared
-
-
-making = SimpleNamespace(seconds=0.0)  # seconds that making inputs took in this process so far, as `making.seconds`
-
-
-Dtype: TypeAlias = str | torch.dtype
 
 
 def as_dtype(name: Dtype) -> torch.dtype:
@@ -383,10 +383,6 @@ def cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-SEEDS = (0, 1)
-"""Seeds of the inputs. The second seed's values are put at the addresses of the first one's, so that a cached answer shows."""
-
-
 def free_bytes(device: torch.device) -> int:
     """Return the free bytes of a device; of the host, those available without swapping."""
     if device.type == "cuda":
@@ -401,9 +397,6 @@ def free_bytes(device: torch.device) -> int:
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-_MUCH = 1 / 16  # of a GPU's memory
 
 
 def release_memory() -> None:

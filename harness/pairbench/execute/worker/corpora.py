@@ -30,6 +30,7 @@ from pairbench.suite.modules import PROBLEM, load_module
 
 _RESERVED = ("workload", "tf32", "direction")  # names of axes that mean something else in pairbench
 _SHORT = 8  # the characters of a uuid that stand in a case's key, where they tell workloads apart
+Named = dict[str, Any]  # values by name, as of a namespace, or of axes
 
 
 def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator:
@@ -73,9 +74,6 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
     operator.baseline.function.__doc__ = run.__doc__
     vars(operator).update(left_out=tuple(left_out))
     return operator
-
-
-Named = dict[str, Any]  # values by name, as of a namespace, or of axes
 
 
 class Candidate(NamedTuple):

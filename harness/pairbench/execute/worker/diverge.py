@@ -26,6 +26,12 @@ from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
 Tensors = list[tuple[str, Tensor]]
+_PART = 0.25  # part of the free memory for outputs that wait to be compared
+
+Key = tuple[str, int]
+Outputs = dict[Key, Tensors]
+T = TypeVar("T")
+Take = Callable[[Key, torch.nn.Module, Tensors], T]
 
 
 def tensors_of(tree: Any) -> Tensors:
@@ -84,14 +90,6 @@ def is_worse(operator: Operator, baseline: float | None, variant: float | None, 
 
 def _eps(tensor: Tensor) -> float:
     return float(torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() or tensor.is_complex() else 0.0
-
-
-_PART = 0.25  # part of the free memory for outputs that wait to be compared
-
-Key = tuple[str, int]
-Outputs = dict[Key, Tensors]
-T = TypeVar("T")
-Take = Callable[[Key, torch.nn.Module, Tensors], T]
 
 
 @dataclass

@@ -46,6 +46,18 @@ HOST_CALLS = ("cuda_runtime", "cuda_driver")
 DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
 SYNCHRONISATION = "Synchronize"  # ending of the names of CUDA calls that wait for the device
 SENTINEL_KERNEL = "spin_kernel"  # name of the kernel that `run_sentinel` runs; a trace without it is not complete
+CALLS = (1, 2, 4)
+_ACTIVITIES = (ProfilerActivity.CUDA,)  # operators are left out: most of a trace, and of the time to profile a call
+
+GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+_NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "memsets")
+_PRODUCT = re.compile(
+    r"(^|_)(|add|b|badd|addb)mm($|_)|(^|_)(add)?mv$|(^|_)v?dot$|(^|_)(bi)?linear($|_)|matmul|einsum|tensordot|^inner$"
+    r"|conv(?!ert)|attention|(^|_)(rnn|lstm|gru)"
+)
+"""Names of ATen operators that multiply matrices or convolve, those included that stay whole in inference mode."""
+_ROUNDED_BY_TF32 = (torch.float32, torch.complex64)
+_NOTHING = torch.empty(0, dtype=torch.bool)
 
 
 class TraceError(Exception):
@@ -81,13 +93,6 @@ def raw_trace(
         if keep is not None:
             shutil.copyfile(path, keep)
     return events
-
-
-CALLS = (1, 2, 4)
-_ACTIVITIES = (ProfilerActivity.CUDA,)  # operators are left out: most of a trace, and of the time to profile a call
-
-GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
-_NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "memsets")
 
 
 class Counts(NamedTuple):
@@ -326,15 +331,6 @@ class _CountOps(TransparentMode):
         if not self.float32_products and _PRODUCT.search(func.name().rpartition("::")[2].partition(".")[0]):
             self.float32_products = next(iter(tensors([args, kwargs])), _NOTHING).dtype in _ROUNDED_BY_TF32
         return func(*args, **(kwargs or {}))
-
-
-_PRODUCT = re.compile(
-    r"(^|_)(|add|b|badd|addb)mm($|_)|(^|_)(add)?mv$|(^|_)v?dot$|(^|_)(bi)?linear($|_)|matmul|einsum|tensordot|^inner$"
-    r"|conv(?!ert)|attention|(^|_)(rnn|lstm|gru)"
-)
-"""Names of ATen operators that multiply matrices or convolve, those included that stay whole in inference mode."""
-_ROUNDED_BY_TF32 = (torch.float32, torch.complex64)
-_NOTHING = torch.empty(0, dtype=torch.bool)
 
 
 def count_ops(run: Run) -> tuple[int, bool]:

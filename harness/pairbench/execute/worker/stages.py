@@ -44,6 +44,9 @@ _TOLD_S = 0.05  # seconds from which the time to make a case's inputs is reporte
 _VARIES_LITTLE = "the baseline's outputs for other inputs would pass as well: they differ by less than the tolerance"
 _MORE_SEEDS = range(100, 104)
 """Seeds of further inputs, on which outputs that are the same for all seeds of verification are compared once more."""
+Verifying = protocol.VerifyCase | protocol.HoldCase
+Expecting = Generator[Any, None, References]
+_CONFIG = "torch._dynamo.config"
 
 
 def run_stage(
@@ -91,10 +94,6 @@ def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.
     keep_what_is_there()  # nothing of this case is
     release_memory()
     return device
-
-
-Verifying = protocol.VerifyCase | protocol.HoldCase
-Expecting = Generator[Any, None, References]
 
 
 def expected_of(job: Verifying, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Expecting:
@@ -204,9 +203,6 @@ def _held_or_sparing(job: Verifying, operator: Operator, device: torch.device) -
     first.clear()
     release_memory()
     return less_held(operator, case, make, bare=False)
-
-
-_CONFIG = "torch._dynamo.config"
 
 
 def reset_compiler(*, needed: bool) -> None:

@@ -22,6 +22,14 @@ from torch import Tensor
 from pairbench.errors import DeclarationError
 
 _SMALL_PART = 0.05  # part of the free memory for copies, so that calls have room
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
+_OPAQUE = (type, *_FUNCTIONS, ModuleType, Enum, torch.dtype, torch.device, torch.Generator)
+_OPAQUE_PACKAGES = ("builtins", "functools", "triton.", "torch._", "torch.fx.", "torch.cuda.", "torch.distributed.")
+"""Packages of classes whose attributes are no inputs, such as the globals of a kernel."""
+_OF_MODULE = frozenset(vars(torch.nn.Module()))
+DtypeOf = Callable[[torch.dtype], torch.dtype]
+PlaceOf = Callable[[Tensor], torch.device]
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -110,14 +118,6 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
     if not (left.is_floating_point() or left.is_complex()):
         return False
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
-
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
-_OPAQUE = (type, *_FUNCTIONS, ModuleType, Enum, torch.dtype, torch.device, torch.Generator)
-_OPAQUE_PACKAGES = ("builtins", "functools", "triton.", "torch._", "torch.fx.", "torch.cuda.", "torch.distributed.")
-"""Packages of classes whose attributes are no inputs, such as the globals of a kernel."""
-_OF_MODULE = frozenset(vars(torch.nn.Module()))
 
 
 class Node(NamedTuple):
@@ -223,10 +223,6 @@ def upcast_inputs(tree: Any) -> Any:
         return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
 
     return copy_inputs(tree, widest)
-
-
-DtypeOf = Callable[[torch.dtype], torch.dtype]
-PlaceOf = Callable[[Tensor], torch.device]
 
 
 def copy_inputs(tree: Any, wanted: DtypeOf = lambda dtype: dtype, device: PlaceOf = lambda one: one.device) -> Any:

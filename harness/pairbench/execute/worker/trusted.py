@@ -56,6 +56,20 @@ _MODULES = (builtins, np.random, torch, torch.cuda, torch.linalg, torch.nn.funct
 _CHANGES_A_GPU = re.compile(
     r"nvml(Device|System)(Set(?!CpuAffinity)|Reset|PowerSmoothing(Set|Activate|Update)|WorkloadPowerProfile(Set|Clear|Update))"
 )
+_PYTHON = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+_LIBRARIES = (
+    *(str(Path(str(module.__file__)).parent) for module in (torch, np)),  # wherever they are built
+    str(Path(__file__).parents[2]),
+)
+_GRACE_S = 0.25  # seconds in which a thread may end that has been told to, and in which a process may come to rest
+_COMPILE_POOL_S = 30.0  # seconds that the processes of torch's compiler may take to start: they import torch
+_WAITING = (getattr(subprocess.Popen, name, None) for name in ("_wait", "_try_wait"))
+_WAIT_FOR_A_PROCESS = {function.__code__ for function in _WAITING if function}
+_perf_counter_ns, _sleep, _open = time.perf_counter_ns, time.sleep, open
+_waitid = getattr(os, "waitid", None)  # not on every system
+_ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
+_WATCHED_NS = 2_000_000  # time in ns for which a thread is watched that has run since the last look
+_BUSY = 0.5  # part of that time for which a thread at work runs; those that spin after a parallel region run less
 
 
 def _refuse_changes_of_gpus() -> None:
@@ -142,13 +156,6 @@ def _place_of_suite(frame: FrameType | None) -> str | None:
             return None
         frame = frame.f_back
     return None
-
-
-_PYTHON = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
-_LIBRARIES = (
-    *(str(Path(str(module.__file__)).parent) for module in (torch, np)),  # wherever they are built
-    str(Path(__file__).parents[2]),
-)
 
 
 @functools.cache
@@ -242,12 +249,6 @@ def tampered() -> bool:
     return bool(_tampered)
 
 
-_GRACE_S = 0.25  # seconds in which a thread may end that has been told to, and in which a process may come to rest
-_COMPILE_POOL_S = 30.0  # seconds that the processes of torch's compiler may take to start: they import torch
-_WAITING = (getattr(subprocess.Popen, name, None) for name in ("_wait", "_try_wait"))
-_WAIT_FOR_A_PROCESS = {function.__code__ for function in _WAITING if function}
-
-
 def left_running(*, thorough: bool = True) -> str | None:
     """Return a sentence about a suite's thread or process that runs although no call is under way, or None; running processes are killed.
 
@@ -288,13 +289,6 @@ def is_of_suite(frame: FrameType) -> bool:
     if str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}."):
         return True
     return _origin(frame.f_code.co_filename) is not None and not is_genuine(frame.f_code)
-
-
-_perf_counter_ns, _sleep, _open = time.perf_counter_ns, time.sleep, open
-_waitid = getattr(os, "waitid", None)  # not on every system
-_ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
-_WATCHED_NS = 2_000_000  # time in ns for which a thread is watched that has run since the last look
-_BUSY = 0.5  # part of that time for which a thread at work runs; those that spin after a parallel region run less
 
 
 class _Processes:

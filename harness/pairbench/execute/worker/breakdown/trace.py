@@ -28,6 +28,10 @@ WAITS = frozenset(f"aten::{name}" for name in _WAITS)
 
 WINDOW = "pairbench::call"
 MODULE = "pairbench::module:"  # prefix of the mark around one call of a module, before the module's name
+_Key = tuple[str, tuple[str, ...], str | None, int | None, bool]
+"""Module, operators, kernel, index of the line, and whether these are known."""
+
+WorkItem = tuple[_Key, float, bool]  # key of a piece of work, its time in ns, whether the host launched it by itself
 
 
 @dataclass
@@ -167,12 +171,6 @@ def module_of(path: list[Span]) -> str:
 
 def operators_of(path: Iterable[Span]) -> tuple[str, ...]:
     return tuple(span.name.removeprefix("aten::") for span in path if span.is_op)
-
-
-_Key = tuple[str, tuple[str, ...], str | None, int | None, bool]
-"""Module, operators, kernel, index of the line, and whether these are known."""
-
-WorkItem = tuple[_Key, float, bool]  # key of a piece of work, its time in ns, whether the host launched it by itself
 
 
 def spots_by_span(window: Window, seen: list[str], indices: list[int]) -> dict[int, int]:

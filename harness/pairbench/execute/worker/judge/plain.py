@@ -45,6 +45,9 @@ _FIELD = dataclasses._FIELD  # type: ignore[attr-defined]
 _MOST_LEAVES, _LONGEST = 100_000, 400
 _PLAIN_TENSOR_WANTED = "a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
 _PLAIN_VALUE_WANTED = "tensors, numbers, texts or None, or dicts, lists, tuples or dataclasses of them"
+_Opened = dict[tuple[str, int], int]  # addresses of another process's allocations, by handle and number of the device
+_WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
+_KEPT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -244,9 +247,6 @@ def _copied_on_gpu(tensor: torch.Tensor, extent: int) -> torch.Tensor:
     return copied
 
 
-_Opened = dict[tuple[str, int], int]  # addresses of another process's allocations, by handle and number of the device
-
-
 class _ByValue(ctypes.Structure):
     _fields_ = (("bytes", _char * 64),)
 
@@ -319,9 +319,6 @@ def _driver() -> _Driver:
         transfer=function("cuMemcpyDtoDAsync_v2", address, address, size, ctypes.c_void_p),
         to_host=function("cuMemcpyDtoH_v2", ctypes.c_void_p, address, size),
     )
-
-
-_WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
 
 
 def write(exported: Exported, file: int) -> str:
@@ -434,9 +431,6 @@ def as_judged(outputs: Any) -> dict[str, Any]:
     if why := refused(plain):
         raise DeclarationError(why)
     return dict(leaves_of(plain))
-
-
-_KEPT_BYTES = 32 << 20
 
 
 def clear(file: int) -> None:

@@ -45,6 +45,13 @@ from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
 Inputs = dict[str, Any] | Callable[[], dict[str, Any]]  # inputs, or a function that makes them when they are needed
+Case = Ready | Elsewhere
+_LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
+"""Chance of calls on new values in a round after the first; in cases with long calls, where these take up to a third of the time of timing; and once judging has had its part of the time."""
+_SPARING_KEPT = 0.25  # chance that kept outputs are judged in a later round once judging has had its part of the time
+_QUICKLY_MADE_S = 0.1  # longest time in s to make inputs for replays in a later round
+_MORE = 0.005  # part of the time of timing in which more than one of the kept outputs of an entry is judged
+Calls = list[tuple[Timed, Again]]
 
 
 class Right:
@@ -156,14 +163,6 @@ class Rights:
         return None
 
 
-Case = Ready | Elsewhere
-_LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
-"""Chance of calls on new values in a round after the first; in cases with long calls, where these take up to a third of the time of timing; and once judging has had its part of the time."""
-_SPARING_KEPT = 0.25  # chance that kept outputs are judged in a later round once judging has had its part of the time
-_QUICKLY_MADE_S = 0.1  # longest time in s to make inputs for replays in a later round
-_MORE = 0.005  # part of the time of timing in which more than one of the kept outputs of an entry is judged
-
-
 def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
     """Judge timed calls and replays in the process that timed them; return the seconds that this and earlier changes of values took.
 
@@ -271,9 +270,6 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
     if samples and known is not None:
         first = functools.partial(_inputs_of, ready, 0, known)
         yield from _judge_again(ready, heartbeat, samples, first, known, remembered=remembered)
-
-
-Calls = list[tuple[Timed, Again]]
 
 
 def _judge_again(

@@ -25,6 +25,26 @@ from pairbench.model.plain import Value
 
 _LIMIT = 0x06
 _MAPS = Path("/proc/self/maps")
+Keep = Callable[[Any], Any]
+_LONG_NS = 20e6  # latency in ns from which a call shows nothing of what ran before it
+_CLOCKED_SPIN = 200_000
+"""Cycles at the end of a spin that are timed, about 0.1 ms: behind others, so that the host's launches are not in it."""
+SHORTEST_SPIN = 100_000 + _CLOCKED_SPIN
+_THROTTLED = 1.02
+"""Multiple of a round's shortest clocked spin beyond which the GPU has lowered its clock. On an H200 99 % are within 1.4 % of it; at the power limit spins take up to 23 % longer."""
+TIMING_METHOD = 2
+"""Version of how a GPU is timed, a part of the environment: figures of two versions are not of one era. Since 2 a throttled GPU rests."""
+_THROTTLES = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""Bits of NVML's clock event reasons that mean throttling, with their names; idling and clocks set on purpose do not."""
+_READING_S = 0.02  # seconds between two readings of the GPU, about as often as NVML renews them
+_REST = 1.0
+"""Rest before a turn once the GPU has throttled, as a multiple of the last turn's time. On an H200 rounds of a 1.5 ms product spread by 2.1 % without rests, by 0.06 % with 1 and with 2."""
 
 
 def reset_persisting() -> None:
@@ -57,18 +77,6 @@ def open_runtime(maps: Path = _MAPS) -> tuple[ctypes.CDLL | None, str | None]:
         if not hasattr(runtime, symbol):
             return None, f"{min(files)} has no {symbol}"
     return runtime, None
-
-
-Keep = Callable[[Any], Any]
-
-_LONG_NS = 20e6  # latency in ns from which a call shows nothing of what ran before it
-_CLOCKED_SPIN = 200_000
-"""Cycles at the end of a spin that are timed, about 0.1 ms: behind others, so that the host's launches are not in it."""
-SHORTEST_SPIN = 100_000 + _CLOCKED_SPIN
-_THROTTLED = 1.02
-"""Multiple of a round's shortest clocked spin beyond which the GPU has lowered its clock. On an H200 99 % are within 1.4 % of it; at the power limit spins take up to 23 % longer."""
-TIMING_METHOD = 2
-"""Version of how a GPU is timed, a part of the environment: figures of two versions are not of one era. Since 2 a throttled GPU rests."""
 
 
 class Sample(Value):
@@ -232,16 +240,6 @@ class DeviceClock:
         return None
 
 
-_THROTTLES = {
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-}
-"""Bits of NVML's clock event reasons that mean throttling, with their names; idling and clocks set on purpose do not."""
-
-
 class Nvml:
     """A GPU as NVML sees it. Readings that the driver refuses are None."""
 
@@ -346,11 +344,6 @@ def open_nvml(uuid: str | None) -> tuple[Nvml | None, str | None]:
         return None, "nvidia-ml-py is not installed"
     except Exception as error:  # NVML has its own exception tree, which exists only once it was imported
         return None, f"NVML: {error}"
-
-
-_READING_S = 0.02  # seconds between two readings of the GPU, about as often as NVML renews them
-_REST = 1.0
-"""Rest before a turn once the GPU has throttled, as a multiple of the last turn's time. On an H200 rounds of a 1.5 ms product spread by 2.1 % without rests, by 0.06 % with 1 and with 2."""
 
 
 class Throttling:

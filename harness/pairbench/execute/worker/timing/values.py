@@ -32,6 +32,12 @@ _WAIT_S = 1e-3  # seconds from which a wait for the device is a small part
 _TRIES = 3
 FIRST_SEED = 1000
 """With the number of a set of values, its seed: far from those of verification, one of which, or a drawn one, the first set has."""
+_LOOKING_PART = 0.05  # part of the time of timing that looking may take, after the first block
+_AT_FIRST_S = 0.002  # seconds that may be owed before frozen values are no longer looked at in the first block
+_COMPARED = 2
+"""The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
+_BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
+_Result = TypeVar("_Result")
 
 
 def version(tensor: torch.Tensor) -> int:
@@ -129,14 +135,6 @@ class Values:
         self._debt_s += self.place_s
         self.spent_s += self.place_s
         return True
-
-
-_LOOKING_PART = 0.05  # part of the time of timing that looking may take, after the first block
-_AT_FIRST_S = 0.002  # seconds that may be owed before frozen values are no longer looked at in the first block
-_COMPARED = 2
-"""The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
-_BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
-_Result = TypeVar("_Result")
 
 
 class FirstCalls:

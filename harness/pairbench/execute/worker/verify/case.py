@@ -29,6 +29,14 @@ from pairbench.model.plain import Value
 from pairbench.model.plan import Entry
 
 _SMALL = 1024
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
+"""The compiler's name of the frame after a break, with the line of the break."""
+_FOLDER = re.compile(r'(?<=file ")/[^"]*/')  # folder of a file in a guard, which differs from machine to machine
+_MOST = 100_000
+_LIKE_EMPTY = ("empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_EMPTY = {torch.ops.aten.empty.memory_format, *(getattr(torch.ops.aten, name).default for name in _LIKE_EMPTY)}
+_HANDED_BACK = 32 << 20
+"""Size in bytes above which freed blocks of the host's memory go back to the kernel, and the next ones are zero."""
 
 
 class ExpectedOutputs(Value):
@@ -371,12 +379,6 @@ def _synchronize_all() -> None:
         torch.cuda.synchronize()
 
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
-"""The compiler's name of the frame after a break, with the line of the break."""
-_FOLDER = re.compile(r'(?<=file ")/[^"]*/')  # folder of a file in a guard, which differs from machine to machine
-_MOST = 100_000
-
-
 def forget_compilations() -> None:
     # The compiler keeps the metrics of the newest 64 compilations only; a deep network compiled layer by layer has more.
     torch._dynamo.utils.set_compilation_metrics_limit(_MOST)
@@ -417,12 +419,6 @@ def _why_again(frame: Any) -> str | None:
 
 def _first_line(text: Any) -> str:
     return str(text or "not said").strip().partition("\n")[0]
-
-
-_LIKE_EMPTY = ("empty_like", "empty_strided", "new_empty", "new_empty_strided")
-_EMPTY = {torch.ops.aten.empty.memory_format, *(getattr(torch.ops.aten, name).default for name in _LIKE_EMPTY)}
-_HANDED_BACK = 32 << 20
-"""Size in bytes above which freed blocks of the host's memory go back to the kernel, and the next ones are zero."""
 
 
 class PoisonEmpty(TransparentMode):

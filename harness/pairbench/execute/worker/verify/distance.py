@@ -47,6 +47,13 @@ _ROUGH = (torch.bfloat16, torch.float16, torch.float32)
 """Dtypes of outputs whose element nearest to its limit is found in float32."""
 _ALMOST = 1 - 1e-4
 """An error below this part of the limit is below the limit for certain, when it is computed in a dtype wider than the output's."""
+Draws = Sequence[Tensor]
+_Value = Callable[[Tensor], Tensor]
+
+DRAW = "draw"
+_PREFIX = re.compile(rf"{DRAW} \d+\.?")
+_ALPHA = 1e-7  # chance that right outputs of one entry are refused on the inputs of one seed
+_FEW, _PART = 3, 0.01  # number and part of a single draw's elements that may be far outside of the baseline's range
 
 
 class Beyond(Value):
@@ -316,15 +323,6 @@ def output_spacing(magnitude: float, dtype: torch.dtype, least: float = 0.0) -> 
     if magnitude < info.tiny:
         return info.tiny * info.eps
     return float(max(info.eps, least) * 2.0 ** math.floor(math.log2(magnitude)))
-
-
-Draws = Sequence[Tensor]
-_Value = Callable[[Tensor], Tensor]
-
-DRAW = "draw"
-_PREFIX = re.compile(rf"{DRAW} \d+\.?")
-_ALPHA = 1e-7  # chance that right outputs of one entry are refused on the inputs of one seed
-_FEW, _PART = 3, 0.01  # number and part of a single draw's elements that may be far outside of the baseline's range
 
 
 def is_drawn(paths: Sequence[str]) -> bool:

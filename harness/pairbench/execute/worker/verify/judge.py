@@ -25,6 +25,8 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 _PLAIN_VALUES = (bool, int, float, complex, str)
 ToleranceFor = Callable[[str, str], Tolerance]  # of an output, by dtype and path
 _PLAIN_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_ROUNDINGS, _ZERO = 16, 4096
+"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle's value counts as 0."""
 
 
 class OutputVerdict(Value):
@@ -89,10 +91,6 @@ class Known:
         ours, wanted = pointed.gather(axis, mine), pointed.gather(axis, theirs)
         tied = (ours == wanted) | (ours.isnan() & wanted.isnan())
         return torch.where(tied.reshape(value.shape), expected, value)
-
-
-_ROUNDINGS, _ZERO = 16, 4096
-"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle's value counts as 0."""
 
 
 def _axis_of(indices: Tensor, pointed: Tensor, along: int | None = None) -> int | None:
