@@ -21,7 +21,9 @@ from pairbench.model.outcome import ImpostorResult, Launches, Outcome, Profile, 
 from pairbench.model.plan import LIBRARY, Entry, PlannedCase
 from pairbench.stats import quick
 
+_DOUBTS = 2  # times that a case is timed although somebody disturbs it and no variant alone does
 End = tuple[Status, str]  # how an entry ended, and why
+Enough = Callable[["CaseState"], object]  # says whether what is known of a case is enough
 
 
 @dataclass(kw_only=True, eq=False)
@@ -156,10 +158,6 @@ class CaseState:
 def unprofiled(entry: Entry, reason: str) -> Profile:
     launches = Launches(status="unavailable", reason=reason)
     return Profile(entry=entry, launches=launches, reason=f"not profiled: {reason}")
-
-
-_DOUBTS = 2  # times that a case is timed although somebody disturbs it and no variant alone does
-Enough = Callable[[CaseState], object]  # says whether what is known of a case is enough
 
 
 def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None, *, impostors: bool = False) -> None:

@@ -31,6 +31,8 @@ from pairbench.suite.modules import PROBLEM, load_module
 _RESERVED = ("workload", "tf32", "direction")  # names of axes that mean something else in pairbench
 _SHORT = 8  # the characters of a uuid that stand in a case's key, where they tell workloads apart
 Named = dict[str, Any]  # values by name, as of a namespace, or of axes
+_RANGES = {"A_cumsum": (-0.1, 0.0), "A_log": (-5.0, -1.0), "A": (-1.0, -0.001), "g": (-5.0, 0.0)}
+_folder = functools.cache(hold_folder)
 
 
 def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator:
@@ -172,9 +174,6 @@ def _drawn(dtype: str, shape: tuple[int, ...], make: Make) -> torch.Tensor:
     return make.integers(*shape, low=low, high=high, dtype=dtype)
 
 
-_RANGES = {"A_cumsum": (-0.1, 0.0), "A_log": (-5.0, -1.0), "A": (-1.0, -0.001), "g": (-5.0, 0.0)}
-
-
 def _by_name(name: str, shape: tuple[int, ...], dtype: torch.dtype, make: Make) -> torch.Tensor | None:
     """Return the values that SOL-ExecBench gives a floating-point input of a name; None for all other names."""
     called = functools.partial(re.fullmatch, string=name)
@@ -259,9 +258,6 @@ def _write(sources: Mapping[str, str], folder: Path) -> None:
             partial = file.with_name(f"{file.name}.{os.getpid()}")
             partial.write_text(text, encoding="utf-8")
             partial.replace(file)
-
-
-_folder = functools.cache(hold_folder)
 
 
 def _sources_in(one: Solution, *suffixes: str) -> list[str]:

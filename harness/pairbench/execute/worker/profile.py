@@ -71,12 +71,9 @@ def run_sentinel() -> None:
 
 def recording(activities: Sequence[ProfilerActivity], *, memory: bool = False) -> profile:
     """Return a profiler. `torch.profiler.profile` would load torch's compiler to read one setting, which took 8 s on the host of an H100."""
-    return profile(
-        use_cpu=ProfilerActivity.CPU in activities,
-        use_device="cuda" if ProfilerActivity.CUDA in activities else None,
-        profile_memory=memory,
-        use_kineto=True,
-    )
+    cpu = ProfilerActivity.CPU in activities
+    device = "cuda" if ProfilerActivity.CUDA in activities else None
+    return profile(use_cpu=cpu, use_device=device, profile_memory=memory, use_kineto=True)
 
 
 def raw_trace(
@@ -270,12 +267,9 @@ def with_compiled(build: KernelBuild, compiled: Iterable[Any]) -> KernelBuild:
     for one in compiled:
         if one.name == build.name and getattr(one, "n_regs", None) in (build.registers, None):
             machine_code = getattr(one, "asm", {}).get("cubin")
-            return replace(
-                build,
-                spills=getattr(one, "n_spills", None),
-                stages=getattr(one.metadata, "num_stages", None),
-                code=machine_code and digest_of_code(machine_code),
-            )
+            code = machine_code and digest_of_code(machine_code)
+            stages = getattr(one.metadata, "num_stages", None)
+            return replace(build, spills=getattr(one, "n_spills", None), stages=stages, code=code)
     return build
 
 

@@ -285,13 +285,10 @@ class InterleavedCases:
             yield end_of(ready.job, self._config, error)
             return
         synchronize(ready.device)
-        device_ns = (timed.complete_device_ns() for timed in ready.timed)
-        yield protocol.TakenBlock(
-            call_ns=tuple(timed.call_ns[-1] for timed in ready.timed),
-            device_ns=tuple(values[-1] if values else None for values in device_ns),
-            throttled=throttled,
-            rested_s=blocks.rested_s,
-        )
+        call_ns = tuple(timed.call_ns[-1] for timed in ready.timed)
+        known_ns = (timed.complete_device_ns() for timed in ready.timed)
+        device_ns = tuple(values[-1] if values else None for values in known_ns)
+        yield protocol.TakenBlock(call_ns=call_ns, device_ns=device_ns, throttled=throttled, rested_s=blocks.rested_s)
 
     def close(self, job: protocol.CloseCase) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""

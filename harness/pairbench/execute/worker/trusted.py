@@ -70,6 +70,15 @@ _waitid = getattr(os, "waitid", None)  # not on every system
 _ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
 _WATCHED_NS = 2_000_000  # time in ns for which a thread is watched that has run since the last look
 _BUSY = 0.5  # part of that time for which a thread at work runs; those that spin after a parallel region run less
+_STARTERS = tuple(
+    (module, name)
+    for module, names in (
+        (threading, ("_start_new_thread", "_start_joinable_thread")),
+        (_thread, ("start_new_thread", "start_new", "start_joinable_thread")),
+    )
+    for name in names
+    if hasattr(module, name)  # which of them there are depends on Python's version
+)
 
 
 def _refuse_changes_of_gpus() -> None:
@@ -84,17 +93,6 @@ def _refuse_changes_of_gpus() -> None:
 def _refuse(name: str, changed: str, *_: object, **__: object) -> NoReturn:
     advice = f"pairbench measures {changed} as it finds it, so set it up before the run"
     raise PermissionError(f"{name} would change {changed} for everything that is timed on it; {advice}")
-
-
-_STARTERS = tuple(
-    (module, name)
-    for module, names in (
-        (threading, ("_start_new_thread", "_start_joinable_thread")),
-        (_thread, ("start_new_thread", "start_new", "start_joinable_thread")),
-    )
-    for name in names
-    if hasattr(module, name)  # which of them there are depends on Python's version
-)
 
 
 class _Thread:

@@ -249,7 +249,5 @@ def pieces(work_items: list[WorkItem]) -> tuple[WorkTotal, ...]:
 
 
 def waits(window: Window, spot_of: dict[int, int]) -> tuple[DeviceWait, ...]:
-    counts = Counter((span.name, _key(span.path(), None, spot_of)) for span in window.waits())
-    return tuple(
-        DeviceWait(name=name, module=at[0], ops=at[1], spot=at[3], count=count) for (name, at), count in counts.items()
-    )
+    seen = Counter((span.name, _key(span.path(), None, spot_of)) for span in window.waits())
+    return tuple(DeviceWait(name=name, module=at[0], ops=at[1], spot=at[3], count=n) for (name, at), n in seen.items())

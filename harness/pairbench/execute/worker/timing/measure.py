@@ -345,8 +345,5 @@ class EntryEndedError(Exception):
 def _paired_blocks(entries: list[Timed], good: NDArray[np.bool_]) -> list[PairedBlocks]:
     """Return each variant beside the baseline of its mode, over the blocks that count."""
     baselines = {timed.entry.mode: timed.latencies() for timed in entries if timed.entry.role == "baseline"}
-    return [
-        PairedBlocks.of(timed.latencies(), baselines[timed.entry.mode], good)
-        for timed in entries
-        if timed.entry.role == "variant" and timed.entry.mode in baselines
-    ]
+    variants = [timed for timed in entries if timed.entry.role == "variant" and timed.entry.mode in baselines]
+    return [PairedBlocks.of(timed.latencies(), baselines[timed.entry.mode], good) for timed in variants]
