@@ -31,7 +31,7 @@ _FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
 _WAIT_S = 1e-3  # seconds from which a wait for the device is a small part
 _TRIES = 3
 FIRST_SEED = 1000
-"""With the number of a set of values, its seed: far from those of verification, one of which, or a drawn one, the first set has."""
+"""Seed of a set of values once its number is added, far from those of verification. The first set has one of those, or a drawn one."""
 _LOOKING_PART = 0.05  # part of the time of timing that looking may take, after the first block
 _AT_FIRST_S = 0.002  # seconds that may be owed before frozen values are no longer looked at in the first block
 _COMPARED = 2
