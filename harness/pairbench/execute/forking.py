@@ -22,12 +22,9 @@ _MOST_FILES = 16
 class Preload(StrEnum):
     """What a fork server loads after it has forked its first worker, which only finds devices and loads suites."""
 
-    DESCRIPTION = "description"
-    """Nothing, until a second worker is asked for."""
-    MEASUREMENT = "measurement"
-    """What verifying, timing and profiling take."""
-    COMPILER = "compiler"
-    """What verifying, timing and profiling take, and torch's compiler, which takes some seconds."""
+    DESCRIPTION = "description"  # nothing, until a second worker is asked for
+    MEASUREMENT = "measurement"  # what verifying, timing and profiling take
+    COMPILER = "compiler"  # what verifying, timing and profiling take, and torch's compiler, which takes some seconds
 
 
 class ForkRequest(Value):
@@ -36,8 +33,7 @@ class ForkRequest(Value):
     environment: dict[str, str]
     """The whole environment; variables that torch reads as it is imported must be those of the server."""
     folder: str
-    arguments: tuple[str, ...] = ()
-    """Arguments beside the files; workers need none."""
+    arguments: tuple[str, ...] = ()  # arguments beside the files; workers need none
     files: tuple[int, ...] = field(default=(), compare=False)
     """Open files: those for standard output and standard error, then what else the process needs."""
 

@@ -70,18 +70,14 @@ def enter() -> None:
         _enter_domain(None)
         return
     wanted = set(filter(None, names.split(",")))
-    _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
-    _limit(resource.RLIMIT_NPROC, _MOST_PROCESSES)
+    for kind, most in ((resource.RLIMIT_FSIZE, _LARGEST_FILE), (resource.RLIMIT_NPROC, _MOST_PROCESSES)):
+        _, hard = resource.getrlimit(kind)
+        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (limit, limit))
     kept = {*(_leave_network() if NETWORK in wanted else ()), *_enter_domain(Path(scratch))}
     if missing := wanted - kept:
         sys.stderr.write(f"fatal: the process cannot be kept from {' and '.join(sorted(missing))}\n")
         os._exit(1)
-
-
-def _limit(kind: int, most: int) -> None:
-    _, hard = resource.getrlimit(kind)
-    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (limit, limit))
 
 
 def _leave_network() -> tuple[str, ...]:

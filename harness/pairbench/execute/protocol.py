@@ -97,8 +97,7 @@ class TimeCase(CaseJob):
     """Asks for a `TimedRound`."""
 
     round: int
-    capturable: tuple[Entry, ...]
-    """Entries that can be captured, so that their device latency may be taken from a replay."""
+    capturable: tuple[Entry, ...]  # those that can be captured, so that their device latency may be taken from a replay
     outside: bool = False
     sparing: bool = False
     """Whether judging has had its part of the run, so that calls of rounds after the first are seldom made on new values."""
@@ -201,8 +200,7 @@ class JudgeTimed(Value):
     first_seed: int | None  # the seed of the first set of values, where it was drawn for this round
 
 
-OpenCaseJob = TakeBlock | CloseCase | Inputs | Outputs | JudgeTimed
-Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | OpenCaseJob
+Job = FindDevices | Wait | Describe | Probe | Diagnose | CaseJob | TakeBlock | CloseCase | Inputs | Outputs | JudgeTimed
 
 
 class ParentLine(Protocol):

@@ -34,10 +34,8 @@ class BlockLatencies(NamedTuple):
 class PairedBlocks(NamedTuple):
     """Two entries beside one another: a variant and its baseline, or one entry of two commits."""
 
-    log_ratios: Floats
-    """The logarithms of one latency over the other, of each block that counts."""
-    device_ns: float | None
-    """The shorter of the two median device latencies in ns; None where the ratios are those of calls."""
+    log_ratios: Floats  # the logarithms of one latency over the other, of each block that counts
+    device_ns: float | None  # the shorter of the two median device latencies in ns; None where the ratios are of calls
 
     @classmethod
     def of(cls, one: BlockLatencies, other: BlockLatencies, good: NDArray[np.bool_]) -> "PairedBlocks":

@@ -23,9 +23,9 @@ _MOST_TEXT, _MOST_NUMBERS = 32 << 20, 256 << 20
 """The longest text and the most bytes of numbers of a message: about a hundred times those of a long case."""
 _LONG = 32  # tuples of so many numbers are sent as bytes
 _PACKED = "packed"
-LENGTH = struct.Struct("!Q")
-"""What stands before each pickled value on the way from the parent to a worker: its length in bytes."""
-_Reader = Callable[[Any, bytes | bytearray], Any]
+LENGTH = struct.Struct("!Q")  # before each pickled value on the way from the parent to a worker: its length in bytes
+_Bytes = bytes | bytearray
+_Reader = Callable[[Any, _Bytes], Any]
 
 
 class NoMessageError(ValueError):
@@ -50,7 +50,7 @@ def encode(message: Any) -> bytes:
     return _HEAD.pack(_MARK, len(text), len(numbers)) + text + numbers
 
 
-def read_head(begun: bytes | bytearray) -> Frame | None:
+def read_head(begun: _Bytes) -> Frame | None:
     """Return the lengths that a message's head gives, None while the head is incomplete; a wrong or too long head is a NoMessageError."""
     if begun[: len(_MARK)] != _MARK[: len(begun)]:
         raise NoMessageError(f"it begins with {bytes(begun[: len(_MARK)])!r}")
@@ -62,7 +62,7 @@ def read_head(begun: bytes | bytearray) -> Frame | None:
     return frame
 
 
-def decode(message: bytes | bytearray, expected: Mapping[str, type]) -> Any:
+def decode(message: _Bytes, expected: Mapping[str, type]) -> Any:
     """Return the dataclass that a whole message holds: one of the expected ones, by name, with fields as annotated, or a NoMessageError."""
     frame = read_head(message)
     if frame is None or len(message) != frame.size:
@@ -131,16 +131,18 @@ def _reader(hint: Any) -> _Reader:
     if hint in (Any, object):
         return lambda value, _: value
     if origin in (typing.Union, types.UnionType):
-        return _one_of([_reader(one) for one in sorted(arguments, key=lambda one: one is not types.NoneType)])
-    if origin is tuple:
-        return _tuple_of(arguments)
-    if origin is collections.abc.Sequence:
-        return _tuple_of((arguments[0], Ellipsis))
+        several = sorted(arguments, key=lambda one: one is not types.NoneType)
+        return functools.partial(_one_of, [_reader(one) for one in several])
+    if origin is tuple and arguments[1:] != (Ellipsis,):
+        return functools.partial(_each, [_reader(one) for one in arguments])
+    if origin in (tuple, collections.abc.Sequence):
+        code = {int: "q", float: "d", float | None: "d"}.get(arguments[0])
+        return functools.partial(_alike, _reader(arguments[0]), code)
     if origin in (dict, collections.abc.Mapping):
         of_items = _reader(arguments[1])
         return lambda value, numbers: {key: of_items(item, numbers) for key, item in _checked(value, (dict,)).items()}
     if dataclasses.is_dataclass(hint):
-        return _dataclass_of(hint)
+        return functools.partial(_dataclass, hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return lambda value, _: hint(value)
     if hint is float:
@@ -167,35 +169,26 @@ def _within(value: int) -> int:
     return value
 
 
-def _one_of(readers: list[_Reader]) -> _Reader:
-    def read(value: Any, numbers: bytes | bytearray) -> Any:
-        for reader in readers[:-1]:
-            try:
-                return reader(value, numbers)
-            except Exception:  # noqa: S112 (it may be another of the types)
-                continue
-        return readers[-1](value, numbers)
-
-    return read
+def _one_of(readers: list[_Reader], value: Any, numbers: _Bytes) -> Any:
+    for reader in readers[:-1]:
+        try:
+            return reader(value, numbers)
+        except Exception:  # noqa: S112 (it may be another of the types)
+            continue
+    return readers[-1](value, numbers)
 
 
-def _tuple_of(arguments: tuple[Any, ...]) -> _Reader:
-    same = len(arguments) == 2 and arguments[1] is Ellipsis
-    readers = [_reader(one) for one in (arguments[:1] if same else arguments)]
-    code = {int: "q", float: "d", float | None: "d"}.get(arguments[0]) if same else None
-
-    def read(value: Any, numbers: bytes | bytearray) -> Any:
-        if isinstance(value, dict) and code:
-            return _unpack(value, code, numbers)
-        items = _checked(value, (list,))
-        if same:
-            return tuple([readers[0](item, numbers) for item in items])
-        return tuple([reader(item, numbers) for reader, item in zip(readers, items, strict=True)])
-
-    return read
+def _each(readers: list[_Reader], value: Any, numbers: _Bytes) -> Any:
+    return tuple([reader(item, numbers) for reader, item in zip(readers, _checked(value, (list,)), strict=True)])
 
 
-def _unpack(value: dict[str, Any], code: str, numbers: bytes | bytearray) -> tuple[Any, ...]:
+def _alike(reader: _Reader, code: str | None, value: Any, numbers: _Bytes) -> Any:
+    if isinstance(value, dict) and code:
+        return _unpack(value, code, numbers)
+    return tuple([reader(item, numbers) for item in _checked(value, (list,))])
+
+
+def _unpack(value: dict[str, Any], code: str, numbers: _Bytes) -> tuple[Any, ...]:
     written, begin, count = (_checked(one, (kind,)) for one, kind in zip(value[_PACKED], (str, int, int), strict=True))
     found = array(written)
     content = memoryview(numbers)[begin : begin + count * found.itemsize]
@@ -205,16 +198,14 @@ def _unpack(value: dict[str, Any], code: str, numbers: bytes | bytearray) -> tup
     return tuple(found) if written == code else tuple(map(float, found))
 
 
-def _dataclass_of(hint: Any) -> _Reader:
-    @functools.cache
-    def readers() -> dict[str, _Reader]:  # when it is first needed: a device may have devices beside it
-        hints = typing.get_type_hints(hint)
-        return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(hint)}
+@functools.cache
+def _readers(hint: Any) -> dict[str, _Reader]:
+    hints = typing.get_type_hints(hint)
+    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(hint)}
 
-    def read(value: Any, numbers: bytes | bytearray) -> Any:
-        known = readers()
-        if _checked(value, (dict,)).keys() != known.keys():
-            raise TypeError(f"{hint.__name__} has other fields than {', '.join(map(str, value))[:200]}")
-        return hint(**{name: reader(value[name], numbers) for name, reader in known.items()})
 
-    return read
+def _dataclass(hint: Any, value: Any, numbers: _Bytes) -> Any:
+    known = _readers(hint)  # now that they are needed: a device may have devices beside it
+    if _checked(value, (dict,)).keys() != known.keys():
+        raise TypeError(f"{hint.__name__} has other fields than {', '.join(map(str, value))[:200]}")
+    return hint(**{name: reader(value[name], numbers) for name, reader in known.items()})

@@ -99,7 +99,7 @@ def test_without_it_a_call_finds_what_the_last_one_left() -> None:
 @pytest.mark.parametrize(("reset", "judged"), [(False, False), (True, True), (start, True)])
 def test_outputs_of_timed_calls_are_judged_where_state_is_put_back(reset: Any, judged: bool) -> None:
     op = operator(reset=reset)
-    values = Values.of(op, op.cases[0], torch.device("cpu"), inputs())
+    values = Values.of(op, op.cases[0], torch.device("cpu"), inputs(), 0.0)
     assert values.judged is judged
 
 

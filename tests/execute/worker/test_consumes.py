@@ -66,7 +66,7 @@ def test_new_values_reach_a_call_that_consumes_them_also_while_a_case_is_timed()
     fresh = build_inputs(operator, case, CPU, 7)
     assert refill(call.shared, fresh) and call.refill(fresh)
     assert torch.equal(call.observe(), fresh["a"] * 0.5 + fresh["b"])
-    values = Values.of(operator, case, CPU, call.shared)
+    values = Values.of(operator, case, CPU, call.shared, 0.0)
     for index in (1, 2, 0):
         values.put(index)
         call.reset()

@@ -14,18 +14,22 @@ from typing import Any
 from pairbench.execute import protocol
 from pairbench.execute.parent.judged import CulpritUnknownError, judged_results
 from pairbench.execute.parent.pool import WorkerEndedError, Workers
-from pairbench.execute.protocol import NOBODY, CaseJob, Ended, InputsMade, VerifyCase
+from pairbench.execute.protocol import NOBODY, CaseJob, Ended, InputsMade, TimeCase, VerifyCase
 from pairbench.execute.wire import NoMessageError
 from pairbench.model import outcome
 from pairbench.model.outcome import ImpostorResult, Launches, Outcome, Profile, Status, TimedRound, Verification
 from pairbench.model.plan import LIBRARY, Entry, PlannedCase
 from pairbench.stats import quick
 
+_DOUBTS = 2  # times that a case is timed although somebody disturbs it and no variant alone does
+End = tuple[Status, str]  # how an entry ended, and why
+Enough = Callable[["CaseState"], object]  # says whether what is known of a case is enough
+
 
 @dataclass(kw_only=True, eq=False)
 class CaseState:
     planned: PlannedCase
-    ended: dict[Entry, tuple[Status, str]] = field(default_factory=dict)
+    ended: dict[Entry, End] = field(default_factory=dict)
     verified: dict[Entry, Verification] = field(default_factory=dict)
     refuted: dict[Entry, Verification] = field(default_factory=dict)
     profiles: dict[Entry, Profile] = field(default_factory=dict)
@@ -157,10 +161,6 @@ def unprofiled(entry: Entry, reason: str) -> Profile:
     return Profile(entry=entry, launches=launches, reason=f"not profiled: {reason}")
 
 
-_DOUBTS = 2  # times that a case is timed although somebody disturbs it and no variant alone does
-Enough = Callable[[CaseState], object]  # says whether what is known of a case is enough
-
-
 def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None, *, impostors: bool = False) -> None:
     """Verify every entry; with `impostors`, also try the declared ones. Once `enough` is true the rest stays unverified, and the worker ends."""
     first, doubts = True, True
@@ -171,7 +171,7 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
         remaining, untried = state.unverified(), state.untried_impostors() if impostors else ()
         if not doubts and remaining and remaining[0].role == "variant":
             remaining = remaining[::-1]  # who was spoilt comes before who spoilt it
-        job = protocol.VerifyCase(
+        job = VerifyCase(
             **about(state, remaining),
             automatic_impostors=first,
             declared_impostors=untried,
@@ -193,7 +193,7 @@ def verify_case(state: CaseState, workers: Workers, enough: Enough | None = None
                 state.refuted.pop(entry, None)
 
 
-def _is_spoilt(state: CaseState, workers: Workers, job: protocol.VerifyCase, *, alone: bool) -> bool:
+def _is_spoilt(state: CaseState, workers: Workers, job: VerifyCase, *, alone: bool) -> bool:
     """Return whether the baseline is wrong in a worker that has called variants, one of which may have spoilt it: then all entries that ended there have to be verified again."""
     wrong = [entry for entry in job.entries if entry in state.ended and state.ended[entry][0].bad]
     if not wrong or job.entries[0].role != "baseline" or job.entries[0] in wrong:
@@ -210,8 +210,7 @@ def profile_case(state: CaseState, workers: Workers) -> None:
         before = dict(state.ended)
         _serve(state, workers, protocol.ProfileCase(**about(state, remaining)))
         for entry in set(state.ended) - set(before):
-            # The call itself was verified: what fails here is the profiling of it.
-            _, reason = state.ended.pop(entry)
+            _, reason = state.ended.pop(entry)  # the call itself was verified: what fails here is the profiling of it
             state.profiles[entry] = unprofiled(entry, reason)
 
 
@@ -222,7 +221,7 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
         capturable = tuple(entry for entry in remaining if state.verified[entry].uncapturable is None)
         before = [samples.entry for samples in state.rounds[-1].entries] if state.rounds else remaining
         quick_ns = [{samples.entry: quick(samples.call_ns) for samples in timed.entries} for timed in state.rounds]
-        job = protocol.TimeCase(
+        job = TimeCase(
             **about(state, remaining),
             round=index,
             earlier_ns=tuple(min(one.get(entry, math.inf) for one in quick_ns) for entry in remaining if quick_ns),
@@ -238,11 +237,9 @@ def time_case(state: CaseState, workers: Workers, index: int, *, sparing: bool =
             _find_culprit(state, workers, job, error, last=doubts == _DOUBTS)
 
 
-def _find_culprit(
-    state: CaseState, workers: Workers, job: protocol.TimeCase, unknown: CulpritUnknownError, *, last: bool
-) -> None:
+def _find_culprit(state: CaseState, workers: Workers, job: TimeCase, error: CulpritUnknownError, *, last: bool) -> None:
     """Time the entry that was hurt, then each variant, in a process of its own with the baseline, and end the entries that do it again; if `last` and none does, end the hurt entry, or the whole case where no entry was hurt."""
-    hurt, found = unknown.hurt, False
+    hurt, found = error.hurt, False
     victim, alone = (hurt.entry, hurt.unnamed and hurt.status is Status.MISMATCHED) if hurt else (None, False)
     suspects = [entry for entry in job.entries if entry == victim or (entry.role == "variant" and not alone)]
     for suspect in sorted(suspects, key=lambda entry: entry != victim):
@@ -257,12 +254,10 @@ def _find_culprit(
     workers.close()
     if last and not found:
         index, status = (job.entries.index(victim), hurt.status) if hurt and victim else (NOBODY, Status.FAILED)
-        state.blame(index, status, unknown.of_case, job)
+        state.blame(index, status, error.of_case, job)
 
 
-def _end_of_suspect(
-    workers: Workers, job: protocol.TimeCase, suspect: Entry, hurt: Ended | None
-) -> tuple[Status, str] | None:
+def _end_of_suspect(workers: Workers, job: TimeCase, suspect: Entry, hurt: Ended | None) -> End | None:
     workers.close()
     beside = {entry for entry in job.entries if entry.role == "baseline" and entry.mode == suspect.mode}
     entries = tuple(entry for entry in job.entries if entry in {*beside, hurt and hurt.entry, suspect})
@@ -291,7 +286,7 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
     """Yield what a job gives; a CulpritUnknownError says that an unknown implementation disturbed the timing."""
     worker = workers.get()
     for result in worker.request(job) if workers.judge is None else judged_results(worker, workers.judge, job):
-        if isinstance(job, protocol.TimeCase) and isinstance(result, Ended) and result.status.bad:
+        if isinstance(job, TimeCase) and isinstance(result, Ended) and result.status.bad:
             unsure = result.unnamed or (result.entry and result.entry.role == "baseline")
             if unsure and (result.status is Status.MISMATCHED or _others(job, result.entry)):
                 raise CulpritUnknownError.of(result)
@@ -300,7 +295,7 @@ def _results(workers: Workers, job: CaseJob) -> Iterator[Any]:
 
 def _others(job: CaseJob, entry: Entry | None) -> bool:
     """Return whether a case is timed with variants beside an entry, one of which may be to blame for its end."""
-    return isinstance(job, protocol.TimeCase) and any(one.role == "variant" and one != entry for one in job.entries)
+    return isinstance(job, TimeCase) and any(one.role == "variant" and one != entry for one in job.entries)
 
 
 def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | None = None) -> tuple[Entry, ...]:
@@ -310,7 +305,7 @@ def _serve(state: CaseState, workers: Workers, job: CaseJob, enough: Enough | No
     try:
         for result in _results(workers, job):
             state.take(result, job, worker.log.line)
-            last = isinstance(result, protocol.Ended) and result.entry is None
+            last = isinstance(result, Ended) and result.entry is None
             if enough and enough(state) and not last:
                 worker.close()  # it is still at work on the next
                 return ()

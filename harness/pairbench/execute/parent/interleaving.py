@@ -54,10 +54,9 @@ def ask(workers: Workers, state: CaseState, opened: protocol.CaseJob, job: proto
     return results
 
 
-def compare_outputs(
-    sides: Sequence[Workers], cases: Sequence[PlannedCase], entries: tuple[Entry, ...], file: Path
-) -> dict[Entry, OutputsCompared]:
+def compare_outputs(sides: Sequence[Workers], twin: "SharedCase", file: Path) -> dict[Entry, OutputsCompared]:
     """Return how the outputs of two workers compare, which are exchanged through a file. An entry that fails here is not ended: it was verified, and will be timed."""
+    cases, entries = [state.planned for state in twin.states], twin.both()
     told = [_fingerprints(*side, entries) for side in zip(sides, cases, strict=True)]
     compared = {}
     for entry in entries:
@@ -154,8 +153,7 @@ class Interleaving:
             sides = [stack.enter_context(Workers(site, self.device, interpret=interpret)) for site in self.contexts]
             for twin in self.twins:
                 self.observer.step(self.device, "outputs", twin.key)
-                cases = [state.planned for state in twin.states]
-                twin.outputs = compare_outputs(sides, cases, twin.both(), self.scratch / "outputs.pt")
+                twin.outputs = compare_outputs(sides, twin, self.scratch / "outputs.pt")
                 self.observer.stepped(self.device)
         for session in self.sessions:
             session.timed()

@@ -29,8 +29,7 @@ _FEWEST_TURNS = 5
 _SEED_BITS = 60
 _CONTROLLED = 0.1  # chance that the baseline is timed alone in a round after the first one too
 _UNSENT = "its worker did not send its outputs to be judged"
-_SEEDS = {0, 1}
-"""Indices of the seeds of inputs. An entry is verified if its outputs for all of them were judged to be right."""
+_SEEDS = {0, 1}  # indices of the seeds of inputs; an entry is verified if its outputs for all of them were judged right
 
 
 class CulpritUnknownError(Exception):
@@ -205,8 +204,12 @@ class _Verifying:
                     self._worker.reply(differ is None)
                     if differ is not None:
                         yield protocol.Ended(entry=None, status=Status.FAILED, reason=differ)
-                case protocol.Outputs():
-                    self._worker.reply(self._judge_outputs(answer))
+                case protocol.Outputs(index=index):
+                    before = self._verdicts.get(index)
+                    if before is None or _why_wrong(before) is None:  # what was wrong once stays so
+                        self._verdicts[index] = _one(self._judge, answer)
+                        self._seeds.setdefault(index, set()).add(answer.seed)
+                    self._worker.reply(_why_wrong(self._verdicts[index]) is None)
                 case Verification():
                     yield self._verified(answer)
                 case ImpostorResult():
@@ -217,13 +220,6 @@ class _Verifying:
                     yield dataclasses.replace(answer, reason=reason)
                 case _:
                     yield answer
-
-    def _judge_outputs(self, told: protocol.Outputs) -> bool:
-        before = self._verdicts.get(told.index)
-        if before is None or _why_wrong(before) is None:  # what was wrong once stays so
-            self._verdicts[told.index] = _one(self._judge, told)
-            self._seeds.setdefault(told.index, set()).add(told.seed)
-        return _why_wrong(self._verdicts[told.index]) is None
 
     def _verified(self, told: Verification) -> Verification | protocol.Ended:
         index = self._job.entries.index(told.entry)

@@ -208,10 +208,8 @@ Launcher = FreshInterpreters | ForkServers
 
 
 class Launchers(NamedTuple):
-    shared: Launcher = FreshInterpreters()
-    """Starts workers that may share what they have loaded, and where it lies in memory."""
-    alone: Launcher = FreshInterpreters()
-    """Starts workers in which something is timed on a CPU."""
+    shared: Launcher = FreshInterpreters()  # starts workers that may share what they loaded, and its place in memory
+    alone: Launcher = FreshInterpreters()  # starts workers in which something is timed on a CPU
 
 
 @contextlib.contextmanager

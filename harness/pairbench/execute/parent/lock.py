@@ -27,13 +27,13 @@ _HOLDER = re.compile(r"process (?P<pid>\d{1,10})")
 _ADVICE = " (Ctrl-C gives up, --device takes another one; list, doctor, show and compare wait for none)"
 _LETTERS = 120
 _PROC = Path("/proc")
+Waiting = Callable[[str], None]
+Interrupted = Callable[[], bool]
 SHORTEST_S = 0.1  # ticks are 10 ms; over a shorter time they say nothing
 
 
 @contextlib.contextmanager
-def device_lock(
-    device: Device, waiting: Callable[[str], None], interrupted: Callable[[], bool], *, shared: bool = False
-) -> Iterator[None]:
+def device_lock(device: Device, waiting: Waiting, interrupted: Interrupted, *, shared: bool = False) -> Iterator[None]:
     """Hold a device and those beside it; `waiting` is called once for each device that is held.
 
     All of the host's processes share one CPU. Shared locks are for those that verify and time nothing. The kernel gives locks back
@@ -50,9 +50,7 @@ def device_lock(
         yield
 
 
-def _wait_for(
-    descriptor: int, kind: int, name: str, waiting: Callable[[str], None], interrupted: Callable[[], bool]
-) -> None:
+def _wait_for(descriptor: int, kind: int, name: str, waiting: Waiting, interrupted: Interrupted) -> None:
     """Take a lock of that kind, and write into its file that this process holds it."""
     told, tries = False, 0
     while not _try_lock(descriptor, kind):

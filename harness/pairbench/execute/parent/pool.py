@@ -42,16 +42,14 @@ _PIECE = 1 << 20
 
 Watch = Callable[[], bool]
 """Looks after the process at the other end, some twenty times a second, and returns whether it has ended; it may raise."""
-KILLED = "its process was killed (SIGKILL)"
-"""Begins the reason of a worker's end by the signal that no process can handle."""
+KILLED = "its process was killed (SIGKILL)"  # begins the reason of a worker's end by the signal that none can handle
 _FATAL = "fatal: "  # begins the line in which code that has to end a worker says why
 _TAIL, _MOST = 1 << 20, 64 << 20
 """Bytes that are looked at when a worker ends, and that may be on disk before the log begins anew."""
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in .+')
 INTERPRET = "TRITON_INTERPRET"
 _ROOT = Path(__file__).resolve().parents[3]
-_GRACE_S = 5.0
-"""A worker that notices the end of its time by itself gets this long to say so; one that has hung up, to end."""
+_GRACE_S = 5.0  # a worker that notices the end of its time gets this long to say so; one that has hung up, to end
 _POLL_S = 0.02
 ANY = Device(selector="any", kind="any", name="any")  # stands in for the device of a worker that finds the devices
 
@@ -171,8 +169,7 @@ class WorkerEndedError(Exception):
 
 class WorkerContext(Value):
     settings: Settings
-    cache: Path
-    """Folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles."""
+    cache: Path  # folder of torch.compile's and Triton's caches for this run alone, so that each first call compiles
     interrupted: threading.Event
     memory_bytes: int
     stand_in: protocol.StandIn | None = None

@@ -19,7 +19,6 @@ from pairbench.execute import isolation, protocol
 from pairbench.execute.forking import read_bytes
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.execute.orphans import adopt, die_with
-from pairbench.execute.protocol import SIZE, Heartbeat
 from pairbench.execute.wire import LENGTH, encode
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult, Status, Verification
@@ -31,7 +30,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
     die_with(parent_pid)
     adopt()
     isolation.enter()
-    heartbeat = Heartbeat(mmap.mmap(heartbeat_fd, SIZE))
+    heartbeat = protocol.Heartbeat(mmap.mmap(heartbeat_fd, protocol.SIZE))
     line = _Line(connection_fd, heartbeat)
     os.set_inheritable(connection_fd, False)  # a process that the suite starts must not keep the line open
     for let_go in (line.close, heartbeat.let_go):  # nor one that it forks, or answer in this one's place
@@ -77,7 +76,7 @@ def main(connection_fd: int, heartbeat_fd: int, parent_pid: int) -> None:
 class _Line:
     """This end of the line to the parent. The parent is trusted: its messages are pickles."""
 
-    def __init__(self, descriptor: int, heartbeat: Heartbeat) -> None:
+    def __init__(self, descriptor: int, heartbeat: protocol.Heartbeat) -> None:
         self.descriptor = descriptor
         self._socket = socket.socket(fileno=descriptor)
         self._heartbeat = heartbeat
@@ -118,7 +117,7 @@ class _Line:
 
 
 class _Server:
-    def __init__(self, hello: protocol.WorkerConfig, heartbeat: Heartbeat, line: _Line) -> None:
+    def __init__(self, hello: protocol.WorkerConfig, heartbeat: protocol.Heartbeat, line: _Line) -> None:
         from pairbench.execute.worker.flags import pin_flags  # imports torch, with the memory limit in force
         from pairbench.execute.worker.process_state import files
 

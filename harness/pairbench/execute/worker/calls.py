@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -30,6 +30,12 @@ from pairbench.model.environment import Device
 from pairbench.model.operator import Operator, Variant
 from pairbench.model.plain import Value
 
+making = SimpleNamespace(seconds=0.0)  # seconds that making inputs took in this process so far, as `making.seconds`
+Dtype: TypeAlias = str | torch.dtype
+SEEDS = (0, 1)
+"""Seeds of the inputs. The second seed's values are put at the addresses of the first one's, so that a cached answer shows."""
+_MUCH = 1 / 16  # part of a GPU's memory that torch may have cached unused
+
 
 class Call(Value):
     operator: Operator
@@ -41,8 +47,7 @@ class Call(Value):
     run: Callable[[], Any]
     reset: Callable[[], None]
     """Restores state and consumed inputs and builds the graph of a backward; called before each `run`, before a flush and outside of the clock."""
-    initial: dict[str, Any]
-    """The state that `reset` restores; empty where it restores no values."""
+    initial: dict[str, Any]  # the state that `reset` restores; empty where it restores no values
     consumed: dict[str, Any]
     """Copies of the inputs that the call may overwrite, and of those that share memory with them or with its state."""
     training: Training | None = None
@@ -91,10 +96,8 @@ class Call(Value):
             outputs = {"output": outputs, "state": state}
         return readable(outputs)
 
-    def capture(self, shared_pool: tuple[int, int] | None = None) -> Replay:
-        return (
-            self.training.capture(shared_pool) if self.training else capture(self.run, shared_pool, before=self.reset)
-        )
+    def capture(self, pool: tuple[int, int] | None = None) -> Replay:
+        return self.training.capture(pool) if self.training else capture(self.run, pool, before=self.reset)
 
 
 def bound(function: Callable[..., Any], inputs: dict[str, Any]) -> Callable[[], Any]:
@@ -113,7 +116,7 @@ def why_invalid(variant: Variant, inputs: dict[str, Any]) -> str | None:
     try:
         valid = bound(variant.valid, given)()
     except TypeError:
-        _check_names(variant.valid, given, "`valid` takes", "inputs() returns")
+        _check_names(variant.valid, given, of_valid=True)
         raise
     if valid is None:  # a forgotten return, which would exclude the variant
         raise DeclarationError("`valid` returned None, expected True, or False or a sentence with the reason")
@@ -146,7 +149,7 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
     training, run = None, bound(function, kwargs)
     if operator.direction:
         once = bool(set(variant.consumes) - {OUTPUT_GRADIENTS})
-        training = Training(operator, function, kwargs, given, reset, once=once)
+        training = Training(operator, function, kwargs, given.get(OUTPUT_GRADIENTS, {}), reset, once)
         run = training.run
     if mode == "graph":
         with charged():
@@ -154,18 +157,8 @@ def make_call(operator: Operator, variant: Variant, mode: str, inputs: dict[str,
         trees.restore(state, {name: inputs[name] for name in state})  # capturing has called it some times
     if training:
         reset = run.before if isinstance(run, Replay) else training.ready
-    return Call(
-        operator=operator,
-        variant=variant,
-        mode=mode,
-        shared=inputs,
-        kwargs=kwargs,
-        run=run,
-        reset=reset,
-        initial=initial,
-        consumed=consumed,
-        training=training,
-    )
+    made = functools.partial(Call, operator=operator, variant=variant, mode=mode, shared=inputs, kwargs=kwargs)
+    return made(run=run, reset=reset, initial=initial, consumed=consumed, training=training)
 
 
 def _reset(operator: Operator, state: Any, initial: Any, consumed: Any, inputs: Any, forms: InputForms) -> None:
@@ -180,12 +173,7 @@ def _reset(operator: Operator, state: Any, initial: Any, consumed: Any, inputs: 
         raise DeclarationError(f"changes {what}; consumes= lets it overwrite values alone")
 
 
-def _check_names(
-    function: Callable[..., Any],
-    kwargs: dict[str, Any],
-    takes: str = "takes",
-    returned: str = "inputs() and prepare() return",
-) -> None:
+def _check_names(function: Callable[..., Any], kwargs: dict[str, Any], *, of_valid: bool = False) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # compiled code without a signature
@@ -193,6 +181,9 @@ def _check_names(
     try:
         bound(signature.bind, kwargs)()
     except TypeError as error:
+        takes, returned = (
+            ("`valid` takes", "inputs() returns") if of_valid else ("takes", "inputs() and prepare() return")
+        )
         expected = f"the names that {returned}, {', '.join(kwargs)}"
         advice = "wrap it in a function of these names"
         raise DeclarationError(f"{takes} {signature}, expected {expected}: {error}; {advice}") from None
@@ -208,11 +199,7 @@ def _prepared(operator: Operator, variant: Variant, inputs: dict[str, Any]) -> d
     return prepared
 
 
-making = SimpleNamespace(seconds=0.0)
-"""Seconds that making inputs took in this process so far, as `making.seconds`."""
-
-
-def as_dtype(name: str | torch.dtype) -> torch.dtype:
+def as_dtype(name: Dtype) -> torch.dtype:
     dtype = name if isinstance(name, torch.dtype) else getattr(torch, str(name), None)
     if not isinstance(dtype, torch.dtype):
         expected = "expected a torch dtype's name such as 'float32' or 'bfloat16'"
@@ -236,24 +223,20 @@ class Make(Value):
     def __post_init__(self) -> None:
         object.__setattr__(self, "generator", torch.Generator(self.device).manual_seed(self.seed))
 
-    def normal(
-        self, *shape: int, dtype: str | torch.dtype = "float32", mean: float = 0.0, scale: float = 1.0
-    ) -> torch.Tensor:
+    def normal(self, *shape: int, dtype: Dtype = "float32", mean: float = 0.0, scale: float = 1.0) -> torch.Tensor:
         """Return a tensor of that shape with normally distributed values of that mean and standard deviation (`scale`)."""
         wanted = as_dtype(dtype)
         drawn = wanted if wanted.is_complex else _drawn(wanted)
         values = torch.randn(shape, dtype=drawn, device=self.device, generator=self.generator)
         return values.mul_(scale).add_(mean).to(wanted)
 
-    def uniform(
-        self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: str | torch.dtype = "float32"
-    ) -> torch.Tensor:
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0, dtype: Dtype = "float32") -> torch.Tensor:
         """Return a tensor of that shape with values spread evenly over [low, high)."""
         wanted = as_dtype(dtype)
         values = torch.rand(shape, dtype=_drawn(wanted), device=self.device, generator=self.generator)
         return values.mul_(high - low).add_(low).to(wanted)
 
-    def rand(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+    def rand(self, *shape: int, dtype: Dtype = "float32") -> torch.Tensor:
         """Return a tensor of that shape with values spread evenly over [0, 1), as `torch.rand` does."""
         return self.uniform(*shape, dtype=dtype)
 
@@ -269,7 +252,7 @@ class Make(Value):
         values = self.normal(*tensor.shape, dtype=tensor.dtype, mean=mean, scale=scale)
         return torch.empty_like(tensor.detach(), device=self.device).copy_(values)
 
-    def integers(self, *shape: int, low: int = 0, high: int, dtype: str | torch.dtype = "int64") -> torch.Tensor:
+    def integers(self, *shape: int, low: int = 0, high: int, dtype: Dtype = "int64") -> torch.Tensor:
         """Return a tensor of that shape with integers spread evenly over [low, high)."""
         return torch.randint(low, high, shape, dtype=as_dtype(dtype), device=self.device, generator=self.generator)
 
@@ -277,7 +260,7 @@ class Make(Value):
         self,
         make: Callable[[], torch.nn.Module],
         *,
-        dtype: str | torch.dtype | None = None,
+        dtype: Dtype | None = None,
         training: bool = False,
         elements: int | None = None,
     ) -> torch.nn.Module:
@@ -309,11 +292,11 @@ class Make(Value):
                 weight.data.copy_(self.normal(*weight.shape, dtype=weight.dtype, scale=0.02))
         return module
 
-    def zeros(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+    def zeros(self, *shape: int, dtype: Dtype = "float32") -> torch.Tensor:
         """Return a tensor of zeros of that shape."""
         return torch.zeros(shape, dtype=as_dtype(dtype), device=self.device)
 
-    def ones(self, *shape: int, dtype: str | torch.dtype = "float32") -> torch.Tensor:
+    def ones(self, *shape: int, dtype: Dtype = "float32") -> torch.Tensor:
         """Return a tensor of ones of that shape."""
         return torch.ones(shape, dtype=as_dtype(dtype), device=self.device)
 
@@ -454,10 +437,6 @@ def cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-SEEDS = (0, 1)
-"""Seeds of the inputs. The second seed's values are put at the addresses of the first one's, so that a cached answer shows."""
-
-
 def free_bytes(device: torch.device) -> int:
     """Return the free bytes of a device; of the host, those available without swapping."""
     if device.type == "cuda":
@@ -472,9 +451,6 @@ def free_bytes(device: torch.device) -> int:
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-_MUCH = 1 / 16  # of a GPU's memory
 
 
 def release_memory() -> None:

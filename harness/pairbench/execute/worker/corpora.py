@@ -30,6 +30,9 @@ from pairbench.suite.modules import PROBLEM, load_module
 
 _RESERVED = ("workload", "tf32", "direction")  # names of axes that mean something else in pairbench
 _SHORT = 8  # the characters of a uuid that stand in a case's key, where they tell workloads apart
+Named = dict[str, Any]  # values by name, as of a namespace, or of axes
+_RANGES = {"A_cumsum": (-0.1, 0.0), "A_log": (-5.0, -1.0), "A": (-1.0, -0.001), "g": (-5.0, 0.0)}
+_folder = functools.cache(hold_folder)
 
 
 def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator:
@@ -58,15 +61,14 @@ def operator_of(path: Path, module: ModuleType | None, against: str) -> Operator
         load = functools.partial(load_solution, one, definition)
         candidates.append(Candidate(name_of(name, "solution"), digest, load, needs))
     meaning = digest_of(replace(definition, path=Path(), reference=""))
+    digest = meaning + digest_of_code(definition.reference.encode())
+    entry = Returning(function=run, outputs=tuple(definition.outputs))
     operator = assembled(
         name_of(definition.name, "op"),
+        {"__name__": reference.__name__, "made": made, "problem_digest": digest, "entry": entry},
         cases,
         [made.cost(name)[1] for name in by_name],
         candidates,
-        digest=meaning + digest_of_code(definition.reference.encode()),
-        home=reference.__name__,
-        entry=Returning(function=run, outputs=tuple(definition.outputs)),
-        made=made,
         # Integers may be indices, which say how much of the other inputs is read.
         cost=made.cost if all(one.shape is None or one.dtype in FLOATS for one in definition.inputs.values()) else None,
         source=f"{PROBLEM} {'SOL-ExecBench' if definition.is_sol else 'FlashInfer-Trace'}: {definition.name}",
@@ -85,22 +87,12 @@ class Candidate(NamedTuple):
 
 
 def assembled(
-    name: str,
-    cases: list[dict[str, Any]],
-    sizes: list[float],
-    candidates: Iterable[Candidate],
-    *,
-    digest: str,
-    home: str,
-    entry: Callable[..., Any],
-    made: Callable[..., Any],
-    **more: Any,
+    name: str, space: Named, cases: list[Named], sizes: list[float], candidates: Iterable[Candidate], **more: Any
 ) -> Operator:
-    """Return an operator whose baseline is `entry`, a function of the inputs that `made` returns; hashes cover both by `digest`."""
-    space = {"__name__": home, "made": made, "problem_digest": digest, "entry": entry}
+    """Return an operator whose baseline is `entry`, a function of the inputs that `made` returns; hashes cover both by `problem_digest`: all three are in `space`."""
     variants = {"compiled": Variant(bound(_call, space), prepare=bound(_compiled, space), kind="library")}
     for one in candidates:
-        own = {"__name__": home, "load": one.load, "solution_digest": one.digest}
+        own = {"__name__": space["__name__"], "load": one.load, "solution_digest": one.digest}
         key = one.name
         while key in variants:  # names that differ in other characters alone
             key += "_"
@@ -168,12 +160,9 @@ class Cases(Value):
 
     def cost(self, workload: str, **_: object) -> tuple[float, float]:
         """Return no floating-point operations, which a definition does not tell, and the bytes of all inputs and outputs."""
-        specs = [*self.definition.inputs.values(), *self.definition.outputs.values()]
-        axes = self.by_name[workload].axes
-        held = (
-            math.prod(one.sizes(axes)) * getattr(torch, one.dtype).itemsize for one in specs if one.shape is not None
-        )
-        return 0.0, float(sum(held))
+        specs, axes = (*self.definition.inputs.values(), *self.definition.outputs.values()), self.by_name[workload].axes
+        tensors = [one for one in specs if one.shape is not None]
+        return 0.0, float(sum(math.prod(one.sizes(axes)) * getattr(torch, one.dtype).itemsize for one in tensors))
 
 
 def _drawn(dtype: str, shape: tuple[int, ...], make: Make) -> torch.Tensor:
@@ -183,9 +172,6 @@ def _drawn(dtype: str, shape: tuple[int, ...], make: Make) -> torch.Tensor:
         return make.normal(*shape, dtype=dtype)
     low, high = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}.get(dtype, (-1024, 1024))
     return make.integers(*shape, low=low, high=high, dtype=dtype)
-
-
-_RANGES = {"A_cumsum": (-0.1, 0.0), "A_log": (-5.0, -1.0), "A": (-1.0, -0.001), "g": (-5.0, 0.0)}
 
 
 def _by_name(name: str, shape: tuple[int, ...], dtype: torch.dtype, make: Make) -> torch.Tensor | None:
@@ -272,9 +258,6 @@ def _write(sources: Mapping[str, str], folder: Path) -> None:
             partial = file.with_name(f"{file.name}.{os.getpid()}")
             partial.write_text(text, encoding="utf-8")
             partial.replace(file)
-
-
-_folder = functools.cache(hold_folder)
 
 
 def _sources_in(one: Solution, *suffixes: str) -> list[str]:

@@ -26,6 +26,12 @@ from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
 Tensors = list[tuple[str, Tensor]]
+_PART = 0.25  # part of the free memory for outputs that wait to be compared
+
+Key = tuple[str, int]
+Outputs = dict[Key, Tensors]
+T = TypeVar("T")
+Take = Callable[[Key, torch.nn.Module, Tensors], T]
 
 
 def tensors_of(tree: Any) -> Tensors:
@@ -86,13 +92,6 @@ def _eps(tensor: Tensor) -> float:
     return float(torch.finfo(tensor.dtype).eps) if tensor.is_floating_point() or tensor.is_complex() else 0.0
 
 
-_PART = 0.25  # part of the free memory for outputs that wait to be compared
-
-Key = tuple[str, int]
-T = TypeVar("T")
-Take = Callable[[Key, torch.nn.Module, Tensors], T]
-
-
 @dataclass
 class _Side:
     call: Call
@@ -131,8 +130,7 @@ class _Side:
 
 
 def _cloned(_key: Key, _module: torch.nn.Module, tensors: Tensors) -> Tensors:
-    # Whoever comes next may write into them.
-    return [(path, leaf.clone()) for path, leaf in tensors]
+    return [(path, leaf.clone()) for path, leaf in tensors]  # whoever comes next may write into them
 
 
 def _size(_key: Key, _module: torch.nn.Module, tensors: Tensors) -> tuple[int, int]:
@@ -220,9 +218,7 @@ class _Lockstep:
         # In the baseline's order: the variant may call them in another.
         return [layers[key] for key in expected if key in layers]
 
-    def _layer(
-        self, expected: dict[Key, Tensors], oracle: dict[Key, Tensors], key: Key, module: torch.nn.Module, mine: Tensors
-    ) -> Layer:
+    def _layer(self, expected: Outputs, oracle: Outputs, key: Key, module: torch.nn.Module, mine: Tensors) -> Layer:
         theirs, truth = expected[key], oracle.get(key)
         why = incomparable(mine, theirs)
         against = (error_of(theirs, truth), error_of(mine, truth)) if truth and not why else (None, None)

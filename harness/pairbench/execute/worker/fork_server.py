@@ -19,12 +19,9 @@ from pairbench.execute.forking import ForkRequest, Preload, receive_request, sen
 from pairbench.execute.garbage import keep_what_is_there
 from pairbench.execute.orphans import VARIABLE, adopt, be_server, kill_children, kill_orphans, wait_for_end
 
-_FIRST = ("torch", "pairbench.execute.worker.describe.operators", "pairbench.execute.worker.calls")
+_FIRST = ("torch", f"{__package__}.describe.operators", f"{__package__}.calls")
 """Modules of a worker that describes devices and operators."""
-_THEN = (
-    *("pairbench.execute.worker.describe.probe", "pairbench.execute.worker.judge.process"),
-    *("pairbench.execute.worker.stages", "triton"),
-)
+_THEN = (f"{__package__}.describe.probe", f"{__package__}.judge.process", f"{__package__}.stages", "triton")
 """Modules that the other workers need most."""
 _COMPILER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.cuda_combined_scheduling")
 """Modules of torch's compiler; all three take 8 s on an H200's host, without a GPU the first is enough."""

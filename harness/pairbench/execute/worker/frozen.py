@@ -27,6 +27,29 @@ from pairbench.suite.modules import NAMESPACE
 _compile, _read = compile, Path.read_bytes
 _FROZEN: tuple[ModuleType, ...] = (importlib._bootstrap, importlib._bootstrap_external)
 _HEADER = 16
+_all, _map, _zip, _is, _call, _len, _set = all, map, zip, operator.is_, operator.call, len, setattr
+"""Bound before a suite is loaded, which may replace them in `builtins`."""
+_OWN = "pairbench."
+# Where the classes of declarations and problems are.
+_DECLARED = ("pairbench.model.", "pairbench.suite.definitions", f"{__package__}.corpora", f"{__package__}.input_lists")
+_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
+"""Names of a module's constants, by convention; other values of our modules are state."""
+_MAY_CHANGE = (
+    *("torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__", "torch.Storage"),
+    *("sys.excepthook", "sys.unraisablehook", "threading.excepthook"),
+)
+"""Replaced by torch itself: three when its compiler is loaded, one with the default dtype, and the hooks that show errors by `torch.distributed`."""
+_MEASURING = ("pairbench.execute.", "pairbench.stats")
+_LARGE = ("torch", "numpy", "ctypes", "sys")  # modules with many classes that nothing here uses, or whose state changes
+_READERS = {name: operator.attrgetter(name) for name in ("__code__", "__defaults__", "cell_contents")}
+_missing = object()
+_MANY = 16  # size from which a namespace is compared in its own order
+_OTHERS = 3  # most names in such a namespace, as a multiple of those held
+_GENERATED = {f"__{name}__" for name in ("repr", "hash", "eq", "setattr", "delattr", "getstate", "setstate", "replace")}
+"""Methods that `dataclass` makes by the hundred, and that judge nothing."""
+_DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
+_CACHED = type(functools.cache(len))
+Put = Callable[[Any, Any], object]  # gives a name of a namespace a value
 
 
 def codes_within(code: CodeType) -> Iterator[CodeType]:
@@ -65,36 +88,6 @@ def _of_frozen_modules() -> frozenset[CodeType]:
     ]
     plain = [getattr(function, "__func__", function) for function in functions]
     return frozenset(code for one in plain if isinstance(one, FunctionType) for code in codes_within(one.__code__))
-
-
-_all, _map, _zip, _is, _call, _len, _set = all, map, zip, operator.is_, operator.call, len, setattr
-"""Bound before a suite is loaded, which may replace them in `builtins`."""
-_OWN = "pairbench."
-# Where the classes of declarations and problems are.
-_DECLARED = ("pairbench.model.", "pairbench.suite.definitions", f"{__package__}.corpora", f"{__package__}.input_lists")
-_CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
-"""Names of a module's constants, by convention; other values of our modules are state."""
-_MAY_CHANGE = frozenset(
-    {
-        *("torch.manual_seed", "torch.nn.Module.__init__", "torch.nn.Module.__setstate__", "torch.Storage"),
-        *("sys.excepthook", "sys.unraisablehook", "threading.excepthook"),
-    }
-)
-"""Replaced by torch itself: three when its compiler is loaded, one with the default dtype, and the hooks that show errors by `torch.distributed`."""
-_MEASURING = ("pairbench.execute.", "pairbench.stats")
-_LARGE = ("torch", "numpy", "ctypes", "sys")
-"""Modules with many classes that nothing here uses, or whose state changes."""
-_READERS = {name: operator.attrgetter(name) for name in ("__code__", "__defaults__", "cell_contents")}
-_missing = object()
-_MANY = 16  # size from which a namespace is compared in its own order
-_OTHERS = 3  # most names in such a namespace, as a multiple of those held
-_GENERATED = {f"__{name}__" for name in ("repr", "hash", "eq", "setattr", "delattr", "getstate", "setstate", "replace")}
-"""Methods that `dataclass` makes by the hundred, and that judge nothing."""
-_DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
-_CACHED = type(functools.cache(len))
-
-
-Put = Callable[[Any, Any], object]  # gives a name of a namespace a value
 
 
 class _Named(NamedTuple):

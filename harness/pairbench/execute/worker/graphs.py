@@ -14,8 +14,7 @@ from pairbench.execute.garbage import no_collection
 from pairbench.execute.worker.guard import where
 from pairbench.execute.worker.trusted import newest_thread
 
-WARM_ENOUGH_S = 0.2
-"""Seconds after which an entry is warm, however few calls that were: a long call settles in its first."""
+WARM_ENOUGH_S = 0.2  # seconds after which an entry is warm, however few calls that is: a long call settles in its first
 _CAPTURE_WARM_UP = 3
 _INVALIDATED = "previous error during capture"
 """CUDA's message where something else ended a capture; a call that it forbids is named as not permitted."""
@@ -23,8 +22,7 @@ _CAPTURES = 7
 """Captures in a rotation. Odd, because the calls made for each sample are a power of two, and all captures are to be timed."""
 _SHORT_US = 100
 """Calls shorter than this, in us, are captured several times: two captures of one call differed by 1 % at 52 us, and by 0.2 % at 98 us."""
-_LONG_US = 100 * _SHORT_US
-"""Latency in us from which a first replay, which uploads the graph, is that of no short call."""
+_LONG_US = 100 * _SHORT_US  # latency in us from which a first replay, which uploads the graph, is that of no short call
 
 Run = Callable[[], Any]
 Reset = Callable[[], None]
@@ -47,8 +45,7 @@ class Replay:
     graph: torch.cuda.CUDAGraph
     outputs: Any
     before: Reset = nothing
-    again: "Callable[[], Replay] | None" = None
-    """Captures the call once more, where `capture` alone does not."""
+    again: "Callable[[], Replay] | None" = None  # captures the call once more, where `capture` alone does not
 
     @property
     def replays(self) -> "tuple[Replay, ...]":
@@ -183,9 +180,8 @@ def memory_of_graphs() -> Callable[[torch.Tensor], bool]:
 def _give_back(pool: Pool, *, release: bool) -> None:
     """Release the memory of a failed capture, unless others share it: torch before the fixes of pytorch #180395 and #190348 keeps it for good, and frees no cached memory from then on."""
     device = torch.cuda.current_device()
-    end = (
-        getattr(torch._C, "_cuda_endAllocateToPool", None) or torch._C._cuda_endAllocateCurrentStreamToPool
-    )  # torch 2.6
+    # The second is that of torch 2.6.
+    end = getattr(torch._C, "_cuda_endAllocateToPool", None) or torch._C._cuda_endAllocateCurrentStreamToPool
     with contextlib.suppress(RuntimeError):  # raised by fixed releases: nothing is recorded into that pool
         end(device, pool)
     torch.cuda.empty_cache()

@@ -19,6 +19,9 @@ from pairbench.model.plan import Entry
 
 _FEW = 2  # a suspect and its baseline
 _WHEN = "before or after they were timed, "
+_name_of, _trace_of = type.__dict__["__name__"].__get__, vars(BaseException)["__traceback__"].__get__
+_OURS = {Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[2] / "suite"}
+_PYTHONS = Path(traceback.__file__).parent  # the standard library, wherever this Python is installed
 
 
 def guarded(job: CaseJob, index: int, heartbeat: Heartbeat, step: Callable[[], Any]) -> Any:
@@ -101,11 +104,6 @@ def of_case(results: Iterator[Any]) -> Iterator[Any]:
             raise  # it is this generator that is closed, and no suite that raises
         status, reason = explain(error)
         yield Ended(entry=None, status=status, reason=reason)
-
-
-_name_of, _trace_of = type.__dict__["__name__"].__get__, vars(BaseException)["__traceback__"].__get__
-_OURS = {Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[2] / "suite"}
-_PYTHONS = Path(traceback.__file__).parent  # the standard library, wherever this Python is installed
 
 
 def explain(error: BaseException) -> tuple[Status, str]:

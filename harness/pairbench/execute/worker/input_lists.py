@@ -86,19 +86,12 @@ def _operator(name: str, lines: Iterable[tuple[str, str]], against: str) -> Oper
         about = [{"dtype": str(one.dtype).removeprefix("torch."), "shape": tuple(one.shape)} for one in tensors[:1]]
         cases.append({axis: value for one in about for axis, value in one.items() if value} | {"workload": key})
         sizes.append(sum(one.numel() for one in tensors))
-    operator = assembled(
-        name_of(name, "op"),
-        cases,
-        sizes,
-        _candidates(name.replace(".", "__"), Path(against)) if against else (),
-        digest=name,
-        home=f"{NAMESPACE}.problem",
-        entry=Applied(function=function),
-        made=Drawing(by_key=by_key, in_place=bool(written)),
-        state=["target"] if written else [],
-        reset=bool(written),
-        source=f"{PROBLEM} BackendBench: aten.{name}",
-    )
+    made, entry = Drawing(by_key=by_key, in_place=bool(written)), Applied(function=function)
+    space = {"__name__": f"{NAMESPACE}.problem", "made": made, "problem_digest": name, "entry": entry}
+    candidates = _candidates(name.replace(".", "__"), Path(against)) if against else ()
+    more = {"state": ["target"] if written else [], "reset": bool(written)}
+    source = f"{PROBLEM} BackendBench: aten.{name}"
+    operator = assembled(name_of(name, "op"), space, cases, sizes, candidates, source=source, **more)
     vars(operator).update(left_out=tuple(left_out))
     return operator
 

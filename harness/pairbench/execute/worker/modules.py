@@ -14,6 +14,8 @@ from pairbench.execute.worker.trees import has_address, named_tensors, nodes
 
 Around = Callable[[str, torch.nn.Module, Any, Callable[[], Any]], Any]
 """Makes a call of a named module and returns its outputs, in the thread of the caller, given also the arguments and keyword arguments."""
+_CALLED = tuple(name for name in vars(torch.nn.Module()) if "hooks" in name and "state_dict" not in name)
+_REGISTERED = {"_parameters": "parameter", "_modules": "module", **dict.fromkeys(_CALLED, "hook")}
 
 
 def roots(tree: Any, path: str = "") -> dict[str, torch.nn.Module]:
@@ -57,10 +59,6 @@ def watching(names: dict[torch.nn.Module, str], around: Around) -> Iterator[None
 
     with patch.object(torch.nn.Module, "__call__", watched):
         yield
-
-
-_CALLED = tuple(name for name in vars(torch.nn.Module()) if "hooks" in name and "state_dict" not in name)
-_REGISTERED = {"_parameters": "parameter", "_modules": "module", **dict.fromkeys(_CALLED, "hook")}
 
 
 def _code_of(value: Any) -> tuple[type, set[Any]]:
@@ -127,8 +125,7 @@ def _form(module: torch.nn.Module) -> tuple[bool, dict[str, dict[Any, Any]]]:
 class TransparentMode(TorchDispatchMode):
     """A dispatch mode in which flex attention and compiled code run as outside of it; torch's compiler, whose import takes seconds, is not loaded only to be kept off `__torch_dispatch__`."""
 
-    supports_higher_order_operators = True
-    """Flex attention is such an operator, and fails inside of a mode without this."""
+    supports_higher_order_operators = True  # flex attention is such an operator, and fails inside a mode without this
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         cls._plain = cls.__torch_dispatch__

@@ -19,6 +19,25 @@ import torch
 
 _LIBRARIES = ("CUDA_", "CUBLAS_", "KMP_", "TRITON_", "TORCH", "_TORCH", "PYTORCH_", "NCCL_", "GLOO_")
 """Prefixes of variables that libraries set for themselves at their first use: these are removed, and nobody is named."""
+pinned: dict[str, frozenset[int]] = {}
+"""While the calling thread is kept on a core: that core, under `now`, and its former cores, under `before`."""
+_MOST_THREADS = 64  # threads whose cores and priority are compared: each takes 3 us
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_RECURSION_LIMIT = sys.getrecursionlimit()
+_getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
+"""`signal.getsignal` without the search for the handler's name in an enumeration, which takes 1 us a signal."""
+_SIGNALS = tuple(sorted(signal.valid_signals()))
+_LIMITS = {value: name for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
+Settings = dict[tuple[str, str], Any]  # by module or group, and name
+_UNSET = object()
+_COMPILERS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
+compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
+"""Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case, all implementations and shapes together."""
+compiler_limits |= {"cache_size_limit": 64, "fail_on_cache_limit_hit": True}  # as torch 2.6 calls them
+_HARMLESS = ("Meta", "Python", "FuncTorch", "Functionalize", "Fake", "PreDispatch")
+"""Prefixes of the dispatch keys under which nothing timed is computed."""
+registered: list[tuple[str, Any]] = []
+"""Kernels that a suite has registered for an operator of torch or one with a kernel, in order: a text, and the library."""
 
 
 class Flag(NamedTuple):
@@ -34,16 +53,9 @@ def leave(_: object) -> None:
     """Restore nothing: only the code that entered a mode can leave it."""
 
 
-pinned: dict[str, frozenset[int]] = {}
-"""While the calling thread is kept on a core: that core, under `now`, and its former cores, under `before`."""
-
-
 def _affinity() -> frozenset[int]:
     cores = frozenset(os.sched_getaffinity(0))
     return pinned["before"] if cores == pinned.get("now") else cores
-
-
-_MOST_THREADS = 64  # threads whose cores and priority are compared: each takes 3 us
 
 
 def native_threads() -> list[int]:
@@ -70,28 +82,16 @@ def _set_threads(before: dict[int, tuple[frozenset[int], int]]) -> None:
             os.setpriority(os.PRIO_PROCESS, tid, nice)
 
 
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-
-
 def _stop_timers(armed: tuple[bool, ...]) -> None:
     for timer, was in zip(_TIMERS, armed, strict=True):
         if not was:
             signal.setitimer(timer, 0)
 
 
-_RECURSION_LIMIT = sys.getrecursionlimit()
-_getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
-"""`signal.getsignal` without the search for the handler's name in an enumeration, which takes 1 us a signal."""
-_SIGNALS = tuple(sorted(signal.valid_signals()))
-
-
 def _set_handlers(handlers: tuple[Any, ...]) -> None:
     for number, handler in zip(_SIGNALS, handlers, strict=True):
         if handler is not None and _getsignal(number) is not handler:
             signal.signal(number, handler)
-
-
-_LIMITS = {value: name for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
 
 
 def _set_limits(limits: tuple[tuple[int, int], ...]) -> None:
@@ -218,14 +218,6 @@ def _set_saved_tensor_hooks(before: Any) -> None:
         torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
-Settings = dict[tuple[str, str], Any]  # by module or group, and name
-_UNSET = object()
-_COMPILERS = ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config")
-compiler_limits: dict[str, Any] = {"recompile_limit": 64, "fail_on_recompile_limit_hit": True}
-"""Settings that a worker makes as soon as the compiler is loaded. The number is of compilations of one function in one case, all implementations and shapes together."""
-compiler_limits |= {"cache_size_limit": 64, "fail_on_cache_limit_hit": True}  # as torch 2.6 calls them
-
-
 def _compiler_settings() -> Settings:
     """Return the settings of torch's compiler that have been made, as far as it is loaded."""
     context = copy_context()
@@ -286,12 +278,6 @@ def _set_triton_settings(before: Settings) -> None:
             setattr(groups[name], key, value)
         if isinstance(getattr(value, "calls", None), list):
             value.calls[:] = calls if (name, key) in before else ()
-
-
-_HARMLESS = ("Meta", "Python", "FuncTorch", "Functionalize", "Fake", "PreDispatch")
-"""Prefixes of the dispatch keys under which nothing timed is computed."""
-registered: list[tuple[str, Any]] = []
-"""Kernels that a suite has registered for an operator of torch or one with a kernel, in order: a text, and the library."""
 
 
 def notice_registrations(is_of_suite: Callable[[Any], Any]) -> None:

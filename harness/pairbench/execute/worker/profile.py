@@ -45,8 +45,19 @@ from pairbench.own_folders import held_folder
 HOST_CALLS = ("cuda_runtime", "cuda_driver")
 DEVICE_ACTIVITIES = ("kernel", "gpu_memcpy", "gpu_memset")
 SYNCHRONISATION = "Synchronize"  # ending of the names of CUDA calls that wait for the device
-SENTINEL_KERNEL = "spin_kernel"
-"""Name of the kernel that `run_sentinel` runs; a trace without it is not complete."""
+SENTINEL_KERNEL = "spin_kernel"  # name of the kernel that `run_sentinel` runs; a trace without it is not complete
+CALLS = (1, 2, 4)
+_ACTIVITIES = (ProfilerActivity.CUDA,)  # operators are left out: most of a trace, and of the time to profile a call
+
+GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+_NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "memsets")
+_PRODUCT = re.compile(
+    r"(^|_)(|add|b|badd|addb)mm($|_)|(^|_)(add)?mv$|(^|_)v?dot$|(^|_)(bi)?linear($|_)|matmul|einsum|tensordot|^inner$"
+    r"|conv(?!ert)|attention|(^|_)(rnn|lstm|gru)"
+)
+"""Names of ATen operators that multiply matrices or convolve, those included that stay whole in inference mode."""
+_ROUNDED_BY_TF32 = (torch.float32, torch.complex64)
+_NOTHING = torch.empty(0, dtype=torch.bool)
 
 
 class TraceError(Exception):
@@ -60,12 +71,9 @@ def run_sentinel() -> None:
 
 def recording(activities: Sequence[ProfilerActivity], *, memory: bool = False) -> profile:
     """Return a profiler. `torch.profiler.profile` would load torch's compiler to read one setting, which took 8 s on the host of an H100."""
-    return profile(
-        use_cpu=ProfilerActivity.CPU in activities,
-        use_device="cuda" if ProfilerActivity.CUDA in activities else None,
-        profile_memory=memory,
-        use_kineto=True,
-    )
+    cpu = ProfilerActivity.CPU in activities
+    device = "cuda" if ProfilerActivity.CUDA in activities else None
+    return profile(use_cpu=cpu, use_device=device, profile_memory=memory, use_kineto=True)
 
 
 def raw_trace(
@@ -84,17 +92,8 @@ def raw_trace(
     return events
 
 
-CALLS = (1, 2, 4)
-_ACTIVITIES = (ProfilerActivity.CUDA,)
-"""Operators are left out: they are most of a trace and of the time to profile a call."""
-
-GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
-_NUMBERS = ("launches", "graph_launches", "syncs", "memcpys", "memcpy_bytes", "memsets")
-
-
 class Counts(NamedTuple):
-    numbers: Counter[str]
-    """How many there are of each of `_NUMBERS`."""
+    numbers: Counter[str]  # how many there are of each of `_NUMBERS`
     kernels: Counter[str]
     kernel_ns: Counter[str]
     builds: Counter[tuple[str, int | None, int | None, int | None]]
@@ -268,12 +267,9 @@ def with_compiled(build: KernelBuild, compiled: Iterable[Any]) -> KernelBuild:
     for one in compiled:
         if one.name == build.name and getattr(one, "n_regs", None) in (build.registers, None):
             machine_code = getattr(one, "asm", {}).get("cubin")
-            return replace(
-                build,
-                spills=getattr(one, "n_spills", None),
-                stages=getattr(one.metadata, "num_stages", None),
-                code=machine_code and digest_of_code(machine_code),
-            )
+            code = machine_code and digest_of_code(machine_code)
+            stages = getattr(one.metadata, "num_stages", None)
+            return replace(build, spills=getattr(one, "n_spills", None), stages=stages, code=code)
     return build
 
 
@@ -329,15 +325,6 @@ class _CountOps(TransparentMode):
         if not self.float32_products and _PRODUCT.search(func.name().rpartition("::")[2].partition(".")[0]):
             self.float32_products = next(iter(tensors([args, kwargs])), _NOTHING).dtype in _ROUNDED_BY_TF32
         return func(*args, **(kwargs or {}))
-
-
-_PRODUCT = re.compile(
-    r"(^|_)(|add|b|badd|addb)mm($|_)|(^|_)(add)?mv$|(^|_)v?dot$|(^|_)(bi)?linear($|_)|matmul|einsum|tensordot|^inner$"
-    r"|conv(?!ert)|attention|(^|_)(rnn|lstm|gru)"
-)
-"""Names of ATen operators that multiply matrices or convolve, those included that stay whole in inference mode."""
-_ROUNDED_BY_TF32 = (torch.float32, torch.complex64)
-_NOTHING = torch.empty(0, dtype=torch.bool)
 
 
 def count_ops(run: Run) -> tuple[int, bool]:

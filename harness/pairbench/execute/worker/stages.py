@@ -52,6 +52,9 @@ _TOLD_S = 0.05  # seconds from which the time to make a case's inputs is reporte
 _VARIES_LITTLE = "the baseline's outputs for other inputs would pass as well: they differ by less than the tolerance"
 _MORE_SEEDS = range(100, 104)
 """Seeds of further inputs, on which outputs that are the same for all seeds of verification are compared once more."""
+Verifying = protocol.VerifyCase | protocol.HoldCase
+Expecting = Generator[Any, None, References]
+_CONFIG = "torch._dynamo.config"
 
 
 def run_stage(
@@ -81,8 +84,7 @@ def run_stage(
     measures = isinstance(job, protocol.VerifyCase | TimeCase | protocol.ProfileCase)
     if measures and (took_s := making.seconds - before_s) >= _TOLD_S:
         yield protocol.InputsMade(seconds=took_s)
-    # The next job of this case may be another worker's.
-    release_memory()
+    release_memory()  # the next job of this case may be another worker's
 
 
 def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.device:
@@ -103,9 +105,7 @@ def begin_case(config: WorkerConfig, job: CaseJob, operator: Operator) -> torch.
     return device
 
 
-def expected_of(
-    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Generator[Any, None, References]:
+def expected_of(job: Verifying, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Expecting:
     """Return the expected outputs of a case for each seed, and yield the results of its automatic impostors; none where nothing can be judged by them."""
     references = yield from _references(job, operator, heartbeat, device)
     if not references:
@@ -168,9 +168,7 @@ def _made(operator: Operator, device: torch.device, case: Case, seed: int) -> di
     return inputs
 
 
-def _references(
-    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, heartbeat: Heartbeat, device: torch.device
-) -> Generator[protocol.Ended, None, References]:
+def _references(job: Verifying, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Expecting:
     baselines = [index for index, entry in enumerate(job.entries) if entry.role == "baseline"]
     try:
         with heartbeat.entry(baselines[0] if baselines else NOBODY):
@@ -192,9 +190,7 @@ def _references(
     return ()
 
 
-def _held_or_sparing(
-    job: protocol.VerifyCase | protocol.HoldCase, operator: Operator, device: torch.device
-) -> tuple[References, str | None]:
+def _held_or_sparing(job: Verifying, operator: Operator, device: torch.device) -> tuple[References, str | None]:
     """Return the references of both seeds, held if there is room, and why the outputs cannot tell right from wrong, or None; a TooLargeError where a judge outside lacks memory."""
     case = job.case
     make = functools.partial(_made, operator, device)
@@ -216,9 +212,6 @@ def _held_or_sparing(
     first.clear()
     release_memory()
     return less_held(operator, case, make, bare=False)
-
-
-_CONFIG = "torch._dynamo.config"
 
 
 def reset_compiler(*, needed: bool) -> None:
@@ -301,13 +294,10 @@ class InterleavedCases:
             yield end_of(ready.job, self._config, error)
             return
         synchronize(ready.device)
-        device_ns = (timed.complete_device_ns() for timed in ready.timed)
-        yield protocol.TakenBlock(
-            call_ns=tuple(timed.call_ns[-1] for timed in ready.timed),
-            device_ns=tuple(values[-1] if values else None for values in device_ns),
-            throttled=throttled,
-            rested_s=blocks.rested_s,
-        )
+        call_ns = tuple(timed.call_ns[-1] for timed in ready.timed)
+        known_ns = (timed.complete_device_ns() for timed in ready.timed)
+        device_ns = tuple(values[-1] if values else None for values in known_ns)
+        yield protocol.TakenBlock(call_ns=call_ns, device_ns=device_ns, throttled=throttled, rested_s=blocks.rested_s)
 
     def close(self, job: protocol.CloseCase) -> Iterator[Any]:
         """Yield the ends of entries whose timed calls turn out wrong, and the `TimedRound`."""

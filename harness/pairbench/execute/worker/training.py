@@ -8,6 +8,7 @@ which the graph is freed. Nothing is ever computed by subtraction.
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,25 +32,22 @@ def arguments(inputs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if name != OUTPUT_GRADIENTS}
 
 
+@dataclass(eq=False)
 class Training:
     """One implementation in one direction, with leaves of its own: no two implementations share a node of a graph, or `.grad`."""
 
-    def __init__(
-        self,
-        operator: Operator,
-        function: Callable[..., Any],
-        kwargs: dict[str, Any],
-        inputs: dict[str, Any],
-        reset: Reset,
-        *,
-        once: bool,
-    ) -> None:
-        """Make leaves of the arguments, and take the gradients of the outputs from the inputs; `once`: a call may overwrite what was saved, so that no graph is used twice."""
-        self.operator, self.function, self.reset, self.once = operator, function, reset, once
-        named = named_tensors(kwargs)
-        self._make_leaves(kwargs, {name: named[name] for name in operator.gradients})
-        self.output_gradients: dict[str, torch.Tensor] = inputs.get(OUTPUT_GRADIENTS, {})
-        watched = {name: value for name, value in kwargs.items() if name not in operator.state}
+    operator: Operator
+    function: Callable[..., Any]
+    kwargs: dict[str, Any]
+    output_gradients: dict[str, torch.Tensor]
+    reset: Reset
+    once: bool  # a call may overwrite what was saved, so that no graph is used twice
+
+    def __post_init__(self) -> None:
+        """Make leaves of the arguments."""
+        named = named_tensors(self.kwargs)
+        watched = {name: value for name, value in self.kwargs.items() if name not in self.operator.state}
+        self._make_leaves(self.kwargs, {name: named[name] for name in self.operator.gradients})
         self.watched = list(named_tensors(watched).values())
         """The inputs that the graph depends on, whose values change only as they are refilled."""
 

@@ -22,6 +22,14 @@ from torch import Tensor
 from pairbench.errors import DeclarationError
 
 _SMALL_PART = 0.05  # part of the free memory for copies, so that calls have room
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
+_OPAQUE = (type, *_FUNCTIONS, ModuleType, Enum, torch.dtype, torch.device, torch.Generator)
+_OPAQUE_PACKAGES = ("builtins", "functools", "triton.", "torch._", "torch.fx.", "torch.cuda.", "torch.distributed.")
+"""Packages of classes whose attributes are no inputs, such as the globals of a kernel."""
+_OF_MODULE = frozenset(vars(torch.nn.Module()))
+DtypeOf = Callable[[torch.dtype], torch.dtype]
+PlaceOf = Callable[[Tensor], torch.device]
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -112,19 +120,10 @@ def same_bits(left: Tensor, right: Tensor) -> bool:
     return bool(((left == right) | (left.isnan() & right.isnan())).all())
 
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
-_OPAQUE = (type, *_FUNCTIONS, ModuleType, Enum, torch.dtype, torch.device, torch.Generator)
-_OPAQUE_PACKAGES = ("builtins", "functools", "triton.", "torch._", "torch.fx.", "torch.cuda.", "torch.distributed.")
-"""Packages of classes whose attributes are no inputs, such as the globals of a kernel."""
-_OF_MODULE = frozenset(vars(torch.nn.Module()))
-
-
 class Node(NamedTuple):
     path: str
     value: Any
-    in_object: bool
-    """Whether it is at or below an attribute of an object or module: only tensors there are inputs."""
+    in_object: bool  # whether it is at or below an attribute of an object or module: only tensors there are inputs
 
 
 def nodes(tree: Any, path: str = "", above: tuple[int, ...] = (), *, in_object: bool = False) -> Iterator[Node]:
@@ -224,10 +223,6 @@ def upcast_inputs(tree: Any) -> Any:
         return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
 
     return copy_inputs(tree, widest)
-
-
-DtypeOf = Callable[[torch.dtype], torch.dtype]
-PlaceOf = Callable[[Tensor], torch.device]
 
 
 def copy_inputs(tree: Any, wanted: DtypeOf = lambda dtype: dtype, device: PlaceOf = lambda one: one.device) -> Any:
@@ -373,9 +368,8 @@ def same_form(tree: Any, fresh: Any) -> bool:
     """Return whether the tensors of two trees agree in shape, dtype and strides; attributes may have been added to objects."""
     added = {one.path for one in nodes(tree) if one.in_object and isinstance(one.value, Tensor | np.ndarray)}
     here, there = named_tensors(tree), named_tensors(fresh)
-    return here.keys() - there.keys() <= added and all(
-        path in here and _form(here[path]) == _form(source) for path, source in there.items()
-    )
+    same = (path in here and _form(here[path]) == _form(source) for path, source in there.items())
+    return here.keys() - there.keys() <= added and all(same)
 
 
 def _form(tensor: Tensor) -> tuple[object, ...]:
@@ -446,9 +440,8 @@ def _restore_names(
 def as_outputs(tree: Any) -> Any:
     """Return an input in the form of an output: itself, or where it has objects, its tensors and plain values by path."""
     found = list(nodes(tree))
-    if not any(
-        isinstance(one, np.ndarray | deque) or (in_object and isinstance(one, Tensor)) for _, one, in_object in found
-    ):
+    odd = (isinstance(one, np.ndarray | deque) or (within and isinstance(one, Tensor)) for _, one, within in found)
+    if not any(odd):
         return tree
     plain = {path: value if (tensor := _as_tensor(value)) is None else tensor for path, value, _ in found}
     return {path: value for path, value in plain.items() if isinstance(value, (Tensor, *_PLAIN))}

@@ -56,6 +56,29 @@ _MODULES = (builtins, np.random, torch, torch.cuda, torch.linalg, torch.nn.funct
 _CHANGES_A_GPU = re.compile(
     r"nvml(Device|System)(Set(?!CpuAffinity)|Reset|PowerSmoothing(Set|Activate|Update)|WorkloadPowerProfile(Set|Clear|Update))"
 )
+_PYTHON = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+_LIBRARIES = (
+    *(str(Path(str(module.__file__)).parent) for module in (torch, np)),  # wherever they are built
+    str(Path(__file__).parents[2]),
+)
+_GRACE_S = 0.25  # seconds in which a thread may end that has been told to, and in which a process may come to rest
+_COMPILE_POOL_S = 30.0  # seconds that the processes of torch's compiler may take to start: they import torch
+_WAITING = (getattr(subprocess.Popen, name, None) for name in ("_wait", "_try_wait"))
+_WAIT_FOR_A_PROCESS = {function.__code__ for function in _WAITING if function}
+_perf_counter_ns, _sleep, _open = time.perf_counter_ns, time.sleep, open
+_waitid = getattr(os, "waitid", None)  # not on every system
+_ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
+_WATCHED_NS = 2_000_000  # time in ns for which a thread is watched that has run since the last look
+_BUSY = 0.5  # part of that time for which a thread at work runs; those that spin after a parallel region run less
+_STARTERS = tuple(
+    (module, name)
+    for module, names in (
+        (threading, ("_start_new_thread", "_start_joinable_thread")),
+        (_thread, ("start_new_thread", "start_new", "start_joinable_thread")),
+    )
+    for name in names
+    if hasattr(module, name)  # which of them there are depends on Python's version
+)
 
 
 def _refuse_changes_of_gpus() -> None:
@@ -70,17 +93,6 @@ def _refuse_changes_of_gpus() -> None:
 def _refuse(name: str, changed: str, *_: object, **__: object) -> NoReturn:
     advice = f"pairbench measures {changed} as it finds it, so set it up before the run"
     raise PermissionError(f"{name} would change {changed} for everything that is timed on it; {advice}")
-
-
-_STARTERS = tuple(
-    (module, name)
-    for module, names in (
-        (threading, ("_start_new_thread", "_start_joinable_thread")),
-        (_thread, ("start_new_thread", "start_new", "start_joinable_thread")),
-    )
-    for name in names
-    if hasattr(module, name)  # which of them there are depends on Python's version
-)
 
 
 class _Thread:
@@ -144,13 +156,6 @@ def _place_of_suite(frame: FrameType | None) -> str | None:
     return None
 
 
-_PYTHON = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
-_LIBRARIES = (
-    *(str(Path(str(module.__file__)).parent) for module in (torch, np)),  # wherever they are built
-    str(Path(__file__).parents[2]),
-)
-
-
 @functools.cache
 def _origin(file: str) -> str | None:
     """Return whether a file is Python's or a library's; None where it is neither."""
@@ -177,11 +182,9 @@ for _module, _starter in _STARTERS:
 notice_registrations(_registers_for_suite)
 vars(sys)["addaudithook"] = functools.partial(_refuse, "sys.addaudithook", "the interpreter")  # a hook would stay
 _refuse_changes_of_gpus()
-watch = Frozen()
-"""The frozen values of this process. A worker imports this module before it loads a suite."""
+watch = Frozen()  # the frozen values of this process; a worker imports this module before it loads a suite
 _declared = dict[Path, Frozen]()
-_of_suite = list[Frozen]()
-"""The element of `_declared` whose suite has a case under way; empty where none has."""
+_of_suite = list[Frozen]()  # the element of `_declared` whose suite has a case under way; empty where none has
 _tampered = list[str]()
 
 
@@ -244,14 +247,6 @@ def tampered() -> bool:
     return bool(_tampered)
 
 
-_GRACE_S = 0.25
-"""Seconds in which a thread may end that has been told to, and in which a process may come to rest."""
-_COMPILE_POOL_S = 30.0
-"""Seconds that the processes of torch's compiler may take to start: they import torch."""
-_WAITING = (getattr(subprocess.Popen, name, None) for name in ("_wait", "_try_wait"))
-_WAIT_FOR_A_PROCESS = {function.__code__ for function in _WAITING if function}
-
-
 def left_running(*, thorough: bool = True) -> str | None:
     """Return a sentence about a suite's thread or process that runs although no call is under way, or None; running processes are killed.
 
@@ -292,14 +287,6 @@ def is_of_suite(frame: FrameType) -> bool:
     if str(frame.f_globals.get("__name__", "")).startswith(f"{NAMESPACE}."):
         return True
     return _origin(frame.f_code.co_filename) is not None and not is_genuine(frame.f_code)
-
-
-_perf_counter_ns, _sleep, _open = time.perf_counter_ns, time.sleep, open
-_waitid = getattr(os, "waitid", None)  # not on every system
-_ENDS = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT if _waitid else 0
-_WATCHED_NS = 2_000_000  # time in ns for which a thread is watched that has run since the last look
-_BUSY = 0.5
-"""Part of that time for which a thread at work runs; threads that spin at the end of a parallel region run less."""
 
 
 class _Processes:

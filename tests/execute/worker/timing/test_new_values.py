@@ -10,11 +10,11 @@ import torch
 from pairbench import Variant
 from pairbench.execute.protocol import Heartbeat, TimeCase
 from pairbench.execute.worker import trusted
+from pairbench.execute.worker.judge.elsewhere import Again
 from pairbench.execute.worker.timing import new_values
 from pairbench.execute.worker.timing.measure import EntryEndedError
 from pairbench.execute.worker.timing.new_values import (
     UNLIKE,
-    Again,
     NewInputs,
     has_become_quick,
     is_quicker_on_old_values,

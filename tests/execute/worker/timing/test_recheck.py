@@ -9,10 +9,9 @@ from scipy.stats import binom
 
 from pairbench.execute.protocol import Answer
 from pairbench.execute.worker.graphs import Replay
-from pairbench.execute.worker.judge.elsewhere import Elsewhere
+from pairbench.execute.worker.judge.elsewhere import Again, Elsewhere
 from pairbench.execute.worker.timing import new_values, recheck
 from pairbench.execute.worker.timing.measure import Timed
-from pairbench.execute.worker.timing.new_values import Again
 from pairbench.execute.worker.timing.recheck import Rights
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
@@ -55,7 +54,7 @@ def test_the_baseline_is_called_last_and_the_others_are_judged_by_what_it_gave(
         into.append(given)
         return SimpleNamespace(vouched=True, contradicts=lambda output: "off" if "graph" in output else None)
 
-    monkeypatch.setattr(recheck, "call_again_on", call_again)
+    monkeypatch.setattr(recheck, "call_again", call_again)
     monkeypatch.setattr(recheck, "new_values", lambda *_: {})
     monkeypatch.setattr(recheck, "is_suspicious", lambda *_: False)
     monkeypatch.setattr(recheck, "Right", right)
@@ -82,7 +81,7 @@ def test_where_one_remembers_those_that_began_on_new_values_are_called_in_pairs(
         paired.append(timed.entry.implementation)
         return "remembers" if timed.entry.implementation == "with lead-in" else None
 
-    monkeypatch.setattr(recheck, "call_again_on", lambda *_: Again(None, 9e6 if lies == "after a lead-in" else 1e5))
+    monkeypatch.setattr(recheck, "call_again", lambda *_: Again(None, 9e6 if lies == "after a lead-in" else 1e5))
     monkeypatch.setattr(recheck, "new_values", lambda *_: {})
     monkeypatch.setattr(recheck, "remembers", remembers)
     monkeypatch.setattr(recheck, "Right", lambda *_, **__: SimpleNamespace(vouched=False, contradicts=lambda _: None))

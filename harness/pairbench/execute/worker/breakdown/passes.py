@@ -33,12 +33,14 @@ from pairbench.model.operator import Operator
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
-_MASKS = ("aten::index", "aten::index_put_")
-"""Operators that wait if an index is a mask, whose true elements have to be counted."""
-_CALLERS = 16
-"""Most callers of a function that are shown one by one; with more, only the line inside the function is shown."""
+_MASKS = ("aten::index", "aten::index_put_")  # operators that wait if an index is a mask: its true elements are counted
+_CALLERS = 16  # most callers of a function that are shown one by one; with more, only the line inside it is shown
 
 CodeLine = tuple[CodeType, int]  # code, and the number of one of its lines
+_SHORT_S = 0.1
+_CALLS = 5  # calls to record where one takes less than `_SHORT_S`
+_Recorded = tuple[trace.Window, float]
+_CLOCKS_NS = 5_000.0  # how far the clocks of host and device in a trace may differ, in ns
 
 
 class Sighting(NamedTuple):
@@ -55,10 +57,8 @@ class Sighting(NamedTuple):
 class Sightings(TransparentMode):
     """Records copies, casts and waits that are dispatched while it is active, each with its module."""
 
-    state: frozenset[int]
-    """Storage addresses of the operator's state: writes into them are cache writes."""
-    skipped: tuple[str, ...]
-    """Prefixes of file names whose lines are never reported: ours, torch's, a compiler's."""
+    state: frozenset[int]  # storage addresses of the operator's state: writes into them are cache writes
+    skipped: tuple[str, ...]  # prefixes of file names whose lines are never reported: ours, torch's, a compiler's
     sightings: list[Sighting] = field(default_factory=list)
     stack: list[str] = field(default_factory=list)
 
@@ -190,10 +190,6 @@ def _shown(file: Path, folder: Path) -> str:
     return str(Path(*parts[libraries[-1] + 1 :])) if libraries else file.name
 
 
-_SHORT_S = 0.1
-_CALLS = 5  # calls to record where one takes less than `_SHORT_S`
-
-
 def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, device: torch.device) -> Iterator[Any]:
     inputs = build_inputs(operator, job.case, device, SEEDS[0])
     reason = unusable() if device.type == "cuda" else None
@@ -211,9 +207,6 @@ def break_down(job: BreakDownCase, operator: Operator, heartbeat: Heartbeat, dev
         return _Subject(job, call, device).breakdown(entry)
 
     yield from each_entry(job, heartbeat, step)
-
-
-_Recorded = tuple[trace.Window, float]
 
 
 class _Subject:
@@ -319,9 +312,6 @@ def _length(recorded: _Recorded) -> float:
     window, clock_ns = recorded
     ends = [activity.end for activity in window.activities]
     return max(ends) - min(activity.start for activity in window.activities) if ends else clock_ns
-
-
-_CLOCKS_NS = 5_000.0  # how far the clocks of host and device in a trace may differ, in ns
 
 
 def busy_ns(activities: list[trace.Activity]) -> float:

@@ -22,14 +22,16 @@ COPIES = frozenset(
     )
 )
 
-WAITS = frozenset(
-    f"aten::{name}"
-    for name in ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount")
-)
+_WAITS = ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "bincount")
+WAITS = frozenset(f"aten::{name}" for name in _WAITS)
 """Operators whose result the host has to see before it can go on."""
 
 WINDOW = "pairbench::call"
 MODULE = "pairbench::module:"  # prefix of the mark around one call of a module, before the module's name
+_Key = tuple[str, tuple[str, ...], str | None, int | None, bool]
+"""Module, operators, kernel, index of the line, and whether these are known."""
+
+WorkItem = tuple[_Key, float, bool]  # key of a piece of work, its time in ns, whether the host launched it by itself
 
 
 @dataclass
@@ -129,8 +131,7 @@ def _nest(events: list[dict[str, Any]], windows: list[Window], launched_by: Laun
         arguments, parent = event.get("args", {}), stack[-1] if stack else None
         span = Span(event["cat"], event["name"], start, start + event["dur"] * 1e3, parent)
         if parent is not None:
-            # Rounding may put the end of a span a nanosecond behind its parent's.
-            span.end = min(span.end, parent.end)
+            span.end = min(span.end, parent.end)  # rounding may put it a nanosecond behind its parent's
             parent.inside_ns += span.end - span.start
         stack.append(span)
         if span.name == WINDOW:
@@ -170,13 +171,6 @@ def module_of(path: list[Span]) -> str:
 
 def operators_of(path: Iterable[Span]) -> tuple[str, ...]:
     return tuple(span.name.removeprefix("aten::") for span in path if span.is_op)
-
-
-_Key = tuple[str, tuple[str, ...], str | None, int | None, bool]
-"""Module, operators, kernel, index of the line, and whether these are known."""
-
-WorkItem = tuple[_Key, float, bool]
-"""The key of a piece of work, its time in ns, and whether the host launched it by itself."""
 
 
 def spots_by_span(window: Window, seen: list[str], indices: list[int]) -> dict[int, int]:
@@ -255,7 +249,5 @@ def pieces(work_items: list[WorkItem]) -> tuple[WorkTotal, ...]:
 
 
 def waits(window: Window, spot_of: dict[int, int]) -> tuple[DeviceWait, ...]:
-    counts = Counter((span.name, _key(span.path(), None, spot_of)) for span in window.waits())
-    return tuple(
-        DeviceWait(name=name, module=at[0], ops=at[1], spot=at[3], count=count) for (name, at), count in counts.items()
-    )
+    seen = Counter((span.name, _key(span.path(), None, spot_of)) for span in window.waits())
+    return tuple(DeviceWait(name=name, module=at[0], ops=at[1], spot=at[3], count=n) for (name, at), n in seen.items())

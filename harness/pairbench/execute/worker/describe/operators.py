@@ -147,14 +147,9 @@ def describe(suite: str, path: Path, operator: Operator, *, deep: bool = False) 
 def hashes_of(path: Path, operator: Operator) -> tuple[str, ...]:
     """Return the hash of the definition, then of each implementation and impostor, of an operator whose functions have not run: running may change them."""
     source = functools.partial(_source, path.resolve())
-    definition = [
-        operator.name,
-        source(operator.inputs),
-        source(operator.oracle or operator.baseline.function),
-        repr(operator.tolerance),
-        operator.constants,
-        operator.state,
-    ]
+    judged_by = source(operator.oracle or operator.baseline.function)
+    declared = repr(operator.tolerance), operator.constants, operator.state
+    definition = [operator.name, source(operator.inputs), judged_by, *declared]
     # Declarations that older definitions lack add nothing where they are absent, so that hashes stay.
     if operator.reset:
         definition.append("reset" if operator.reset is True else f"reset {source(operator.reset)}")
@@ -193,11 +188,8 @@ def _cost(path: Path, operator: Operator, case: Case) -> tuple[float, float] | N
         found = operator.cost(**case.axes_for(operator.cost))
         if isinstance(found, Mapping):
             found = tuple(found[name] for name in Cost._fields) if {*found} == {*Cost._fields} else dict(found)
-        good = (
-            isinstance(found, tuple | list)
-            and len(found) == len(Cost._fields)
-            and all(hasattr(one, "__float__") and 0 <= float(one) < math.inf for one in found)
-        )
+        two = isinstance(found, tuple | list) and len(found) == len(Cost._fields)
+        good = two and all(hasattr(one, "__float__") and 0 <= float(one) < math.inf for one in found)
         costs = (float(found[0]), float(found[1])) if good else None
     except BaseException as error:
         why = f"{what} failed on {case.key}: {type(error).__name__}: {message_of(error)}"
@@ -229,8 +221,7 @@ class _Code:
         self._suite = suite
         self._deep = deep
         """Whether methods of classes are followed; in hashes they are not, or every series would begin anew."""
-        self.texts: dict[str, str] = {}
-        """The code of each function and class and the value of each constant, by module and name."""
+        self.texts: dict[str, str] = {}  # code of functions and classes and values of constants, by module and name
         self._above = set[int]()
 
     def collect(self, value: Any, name: str = "") -> None:
@@ -249,8 +240,7 @@ class _Code:
             value = type(value)
         key = f"{self._module(value)}.{getattr(value, '__qualname__', name)}"
         text = code_text(value) if inspect.isfunction(value) or inspect.isclass(value) else ""  # type: ignore[arg-type]
-        # Two lambdas of one scope have one name.
-        key = f"{key} {_digest([text])}" if "<lambda>" in key else key
+        key = f"{key} {_digest([text])}" if "<lambda>" in key else key  # two lambdas of one scope have one name
         if key in self.texts:
             return
         self.texts[key] = text

@@ -26,6 +26,7 @@ from pairbench.model.environment import Device, Environment, Finding
 _PACKAGES = ("numpy", "scipy", "nvidia-ml-py")
 _KERNEL_PACKAGES = ("flash-attn-3", "fa3-fwd")
 """Recorded only where installed, so that other environments stay as they were."""
+_SAMPLES = 10
 
 
 def probe(device: Device, *, ceilings: bool = True) -> Environment:
@@ -100,9 +101,6 @@ def _version(package: str) -> str | None:
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return None
-
-
-_SAMPLES = 10
 
 
 def measure_ceilings(device: torch.device) -> dict[str, float]:

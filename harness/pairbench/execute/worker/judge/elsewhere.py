@@ -14,8 +14,15 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import SEEDS, build_inputs, synchronize
 from pairbench.execute.worker.judge.plain import read, read_each
 from pairbench.execute.worker.timing.measure import Timed
-from pairbench.execute.worker.timing.values import set_seed
+from pairbench.execute.worker.timing.values import FIRST_SEED
 from pairbench.model.operator import Operator
+
+
+@dataclass(frozen=True)
+class Again:
+    outputs: Any
+    new_ns: float  # latency of the first of these calls in ns
+    known_ns: tuple[float, ...] = ()  # latencies in ns of calls on known inputs right before, where such are made
 
 
 @dataclass(frozen=True)
@@ -84,19 +91,19 @@ class Elsewhere:
         if not number:
             return base
         fixed = (*self.operator.constants, *self.operator.state)
-        return {name: base[name] if name in fixed else value for name, value in self._made(set_seed(number)).items()}
+        return {name: base[name] if name in fixed else value for name, value in self._made(FIRST_SEED + number).items()}
 
     def _made(self, seed: int) -> dict[str, Any]:
         return build_inputs(self.operator, self.job.case, self.device, seed, like=self.like)
 
-    def call_again(self, timed: Timed, seed: int) -> tuple[Any, float, tuple[float, ...]] | Ended:
-        """Return the outputs of a call on the inputs of a seed, its latency in ns, and those of calls on known inputs right before."""
+    def call_again(self, timed: Timed, seed: int) -> Again | Ended:
+        """Call once on the inputs of a seed, after calls on known inputs."""
         answer = self.ask(Request(kind="again", index=timed.index, seeds=(seed,)))
         if answer.ended is not None:
             return answer.ended
         if len(answer.new_ns) != 1:
             raise DeclarationError("its worker did not tell how long its call took")
-        return self.read(answer), answer.new_ns[0], answer.known_ns
+        return Again(self.read(answer), answer.new_ns[0], answer.known_ns)
 
     def call_in_pairs(self, timed: Timed, seeds: Sequence[int]) -> list[tuple[float, float]]:
         """Return latencies in ns of a call on known inputs and of one on new inputs right after it, for each seed."""

@@ -45,6 +45,9 @@ _FIELD = dataclasses._FIELD  # type: ignore[attr-defined]
 _MOST_LEAVES, _LONGEST = 100_000, 400
 _PLAIN_TENSOR_WANTED = "a plain torch.Tensor: one of another kind may compute when it is read, or lie about itself"
 _PLAIN_VALUE_WANTED = "tensors, numbers, texts or None, or dicts, lists, tuples or dataclasses of them"
+_Opened = dict[tuple[str, int], int]  # addresses of another process's allocations, by handle and number of the device
+_WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
+_KEPT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,9 @@ _AS_IT_IS = (*_PLAIN, complex, Refused)
 
 @dataclass(frozen=True)
 class Exported:
-    leaves: list[Any]
-    """Each leaf's path in the output, with a list of its kind and its description."""
-    pieces: list[Any]
-    """The bytes of the leaves that are sent through host memory, in the order of the leaves."""
-    held: list[torch.Tensor]
-    """Tensors that own the memory of the pieces, and the memory to which descriptions have handles."""
+    leaves: list[Any]  # each leaf's path in the output, with a list of its kind and its description
+    pieces: list[Any]  # the bytes of the leaves that are sent through host memory, in the order of the leaves
+    held: list[torch.Tensor]  # tensors that own the memory of the pieces, and memory that descriptions have handles of
 
 
 def together(several: Iterable[Exported]) -> Exported:
@@ -247,9 +247,6 @@ def _copied_on_gpu(tensor: torch.Tensor, extent: int) -> torch.Tensor:
     return copied
 
 
-_Opened = dict[tuple[str, int], int]  # addresses of another process's allocations, by handle and number of the device
-
-
 class _ByValue(ctypes.Structure):
     _fields_ = (("bytes", _char * 64),)
 
@@ -293,11 +290,6 @@ class _Driver(NamedTuple):
             raise ValueError("bytes that are not there")
         self.copy(_address(to), begin + offset, extent, _stream().cuda_stream)
 
-    def close_behind(self, begin: int, device: int) -> None:
-        """Close an allocation of another process behind the copies from it."""
-        _wait(device)
-        self.close(begin)
-
     def _allocation(self, address: int) -> tuple[int, int]:
         first, size = ctypes.c_uint64(), ctypes.c_size_t()
         self._check(self.find(ctypes.byref(first), ctypes.byref(size), address), "find")
@@ -329,9 +321,6 @@ def _driver() -> _Driver:
     )
 
 
-_WORDS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
-
-
 def write(exported: Exported, file: int) -> str:
     """Write the bytes to a file of shared memory, and return the description that `read` needs. Bytes on a GPU stay there: they must not change until they are read."""
     place = 0
@@ -359,7 +348,8 @@ def read(described: str, file: int) -> dict[str, Any]:
         raise DeclarationError(f"its worker sent outputs that cannot be read: {why}") from None
     finally:
         for (_, device), begin in opened.items():
-            _driver().close_behind(begin, device)
+            _wait(device)  # for the copies from there
+            _driver().close(begin)
     return found
 
 
@@ -441,9 +431,6 @@ def as_judged(outputs: Any) -> dict[str, Any]:
     if why := refused(plain):
         raise DeclarationError(why)
     return dict(leaves_of(plain))
-
-
-_KEPT_BYTES = 32 << 20
 
 
 def clear(file: int) -> None:

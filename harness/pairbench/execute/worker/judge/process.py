@@ -87,9 +87,8 @@ class Judge:
 
     def _time_alone(self, job: protocol.TimeAlone, timed: Elsewhere) -> Iterator[Any]:
         operator, on_gpu = timed.operator, timed.device.type == "cuda"
-        baseline = next(
-            (index for index, one in enumerate(job.entries) if one.role == "baseline" and one.mode == "eager"), NOBODY
-        )
+        eager = [index for index, one in enumerate(job.entries) if (one.role, one.mode) == ("baseline", "eager")]
+        baseline = eager[0] if eager else NOBODY
         with self._heartbeat.entry(baseline):
             if on_gpu and not self._has_room(timed):
                 self._timed = None  # its inputs are not to be held beside the worker's
@@ -146,11 +145,9 @@ class Judge:
             outputs = read(job.described, self._line.outputs)
             verdicts.append(references[job.seed].judge(outputs, self._tolerance_for))
         wrong = next((item.mismatch for item in verdicts if item.mismatch), None)  # once wrong, an entry stays so
-        yield protocol.Judged(
-            mismatch=wrong and wrong + (f" ({missing})" if missing else ""),
-            correctness=worst(verdicts),
-            note=references[0].note or strays_note(verdicts),
-        )
+        mismatch = wrong and wrong + (f" ({missing})" if missing else "")
+        note = references[0].note or strays_note(verdicts)
+        yield protocol.Judged(mismatch=mismatch, correctness=worst(verdicts), note=note)
 
     def _judge_timed(self, job: protocol.JudgeTimed) -> Iterator[protocol.Ended | protocol.TooLarge]:
         if self._timed is None:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from pairbench.execute import protocol
-from pairbench.execute.protocol import Heartbeat
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import build_inputs, empty_large_cache
 from pairbench.execute.worker.guard import UnnamedError, attributed, guarded, look_once
@@ -43,7 +42,7 @@ def sums(inputs: Iterable[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
 class OutsideReference(ExpectedOutputs):
     seed: int
     line: protocol.ParentLine
-    heartbeat: Heartbeat
+    heartbeat: protocol.Heartbeat
 
     def judge(self, outputs: Any, tolerance_for: Callable[[str, str], Tolerance]) -> OutputVerdict:  # noqa: ARG002 (the judge's own counts)
         """Send outputs of the running entry to the judge, and return a verdict that says only whether they are wrong."""
@@ -55,7 +54,7 @@ class OutsideReference(ExpectedOutputs):
 
 
 def outside_references(
-    inputs: Iterable[dict[str, Any]], heartbeat: Heartbeat, line: protocol.ParentLine
+    inputs: Iterable[dict[str, Any]], heartbeat: protocol.Heartbeat, line: protocol.ParentLine
 ) -> tuple[OutsideReference, ...]:
     """Return references to the judge outside, if its inputs have the same checksums; else none."""
     references = tuple(
@@ -133,6 +132,7 @@ class _Asked:
                 return self._send(together(captures))
         known = self._known  # before other values are in place
         made = call_again(self._ready, timed, self._made(*request.seeds), known)
+        assert not isinstance(made, protocol.Ended)
         outputs = made.outputs if isinstance(made.outputs, Exported) else export(made.outputs, copy=False)
         return replace(self._send(outputs), new_ns=(made.new_ns,), known_ns=made.known_ns)
 

@@ -26,8 +26,7 @@ from pairbench.model.plain import Value
 from pairbench.model.plan import Entry
 
 _WARM_UP_BLOCKS = 3
-_SETTLING_NS = 10e6
-"""Longest time in ns of unrecorded blocks: long calls show nothing of what ran before them."""
+_SETTLING_NS = 10e6  # longest time in ns of unrecorded blocks: long calls show nothing of what ran before them
 _KEPT = 2
 """Number of first outputs of each entry that are kept for judging; a later one is kept with a chance of this to its number."""
 _SAME_BLOCKS = 2
@@ -38,10 +37,8 @@ _TELL_NS, _ASK_NS = 5e6, 50e6
 """Time in ns after which samples are sent to the parent, some 50 us, and after which its answer is waited for."""
 _COLUMNS, _HOSTS = ("call_ns", "position", "at_ns", "turn_ns", "host_ns", "device_ns", "stream_ns"), 4
 """Columns of samples, all of which are sent, and the number of those that tell all of what runs on the host."""
-_BOTH_CLOCKS = 2
-"""Multiple of its calls' latency that a block may take: on a GPU each call is made again for the device's clock."""
-Renew = Callable[[], bool]
-"""Puts values in place that no call has seen, and returns whether that was possible."""
+_BOTH_CLOCKS = 2  # multiple of its calls' latency that a block may take: on a GPU each call is made again for its clock
+Renew = Callable[[], bool]  # puts values in place that no call has seen, and returns whether that was possible
 
 
 def copy_where_room(outputs: Any) -> Any | None:
@@ -51,28 +48,22 @@ def copy_where_room(outputs: Any) -> Any | None:
 
 @dataclass(kw_only=True)
 class Timed:
-    index: int
-    """Index of the entry in the job and in the heartbeat."""
+    index: int  # index of the entry in the job and in the heartbeat
     entry: Entry
     run: Run
     device_clock: DeviceClock | None = None
     stream_clock: DeviceClock | None = None
     """Times the call's own launches; None where the device's clock does so already, and for graphs, which have one launch."""
-    first_call_ns: float | None = None
-    """Latency of the first call in this process, in ns; None where it was not taken."""
+    first_call_ns: float | None = None  # latency of the first call in this process, in ns; None where it was not taken
     autotuned: tuple[str, ...] = ()
-    reset: Reset = nothing
-    """Restores the call's state and consumed inputs, before the flush and outside of the clock."""
+    reset: Reset = nothing  # restores the call's state and consumed inputs, before the flush and outside of the clock
     observed: Callable[[Any], Any] = lambda outputs: outputs
     """Returns outputs and state of a call that has just ended, given its outputs."""
-    copied: Callable[[Any], Any] = copy_where_room
-    """Returns a copy of outputs to be judged later, or None."""
+    copied: Callable[[Any], Any] = copy_where_room  # returns a copy of outputs to be judged later, or None
     lead_in: int = 0
     warm_up_ns: float = 0.0
-    first_observed: Any | None = None
-    """A copy of outputs and state of the first sample, if no call had seen its values."""
-    keepable: int = 0
-    """Timed calls so far whose outputs might be kept: the values had changed since the call before."""
+    first_observed: Any | None = None  # a copy of outputs and state of the first sample, if no call had seen its values
+    keepable: int = 0  # timed calls so far whose outputs might be kept: the values had changed since the call before
     kept: list[tuple[int, Any]] = field(default_factory=list)
     """Copies of some timed calls' outputs, with the number of their set of values."""
     position: list[int] = field(default_factory=list)
@@ -165,8 +156,7 @@ class Blocks:
         self._setup, self._heartbeat = setup, setup.heartbeat
         self._entries, self._values = setup.timed, setup.values
         self._changed_ns = trusted.perf_counter_ns()
-        self._renewed = False
-        """Whether the inputs of the first block have values that no call was made on before."""
+        self._renewed = False  # whether the inputs of the first block have values that no call was made on before
         self._began = trusted.perf_counter_ns()
         _warm_up(setup)
         clocks = [timed.device_clock for timed in self._entries if timed.device_clock is not None]
@@ -355,8 +345,5 @@ class EntryEndedError(Exception):
 def _paired_blocks(entries: list[Timed], good: NDArray[np.bool_]) -> list[PairedBlocks]:
     """Return each variant beside the baseline of its mode, over the blocks that count."""
     baselines = {timed.entry.mode: timed.latencies() for timed in entries if timed.entry.role == "baseline"}
-    return [
-        PairedBlocks.of(timed.latencies(), baselines[timed.entry.mode], good)
-        for timed in entries
-        if timed.entry.role == "variant" and timed.entry.mode in baselines
-    ]
+    variants = [timed for timed in entries if timed.entry.role == "variant" and timed.entry.mode in baselines]
+    return [PairedBlocks.of(timed.latencies(), baselines[timed.entry.mode], good) for timed in variants]

@@ -4,13 +4,12 @@ import math
 import secrets
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pairbench.execute.protocol import Ended
 from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import Call, build_inputs, synchronize
-from pairbench.execute.worker.judge.elsewhere import Elsewhere
+from pairbench.execute.worker.judge.elsewhere import Again, Elsewhere
 from pairbench.execute.worker.timing.measure import Timed, of_entry
 from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.timing.timers import Sample
@@ -20,10 +19,8 @@ from pairbench.stats import quick
 
 _SEED_BITS = 60
 """Seeds of new values are drawn by the operating system at their use: a seed known before would allow computing the outputs ahead."""
-_LONG_NS = 1e6
-"""Latency in ns from which a call is long: one sample tells twice as long from as long."""
-_PAIRS_AT_ONCE = 3
-"""Pairs of calls made at once after a slow call on new values: any may have been slowed by something else."""
+_LONG_NS = 1e6  # latency in ns from which a call is long: one sample tells twice as long from as long
+_PAIRS_AT_ONCE = 3  # pairs of calls made at once after a slow call on new values: any may have been slowed otherwise
 _FACTOR, _BEYOND_NS = 2.0, 5e3
 """How much slower a call that is not short has to be on new values than on known values to be suspected: a factor, and a time in ns."""
 
@@ -40,20 +37,16 @@ class _Short(NamedTuple):
 _SHORT = {"cpu": _Short(300e3, 0.25, 300.0), "cuda": _Short(_LONG_NS, 0.1, 2e3)}
 _KNOWN, _KNOWN_DOUBTED = 6, 18
 """Calls on known values that tell how quick they can be now; the second number holds where the call on new values took more than twice as long as the timed ones, on a busy machine perhaps."""
-_SLOWED = 2
-"""So many calls on known values that are twice as quick as any on new ones are no chance."""
+_SLOWED = 2  # so many calls on known values that are twice as quick as any on new ones are no chance
 _LEAST, _MOST, _MOST_S = 9, 24, 5.0
 """Least and most pairs of calls before a call is said to remember; beyond the least, none begins after these seconds."""
-_DOUBTED, _DOUBTED_S = 60, 15.0
-"""Most pairs, and seconds, where two calls on known values were that quick."""
-_CERTAIN, _SURE = 1e-6, 1e-4
-"""Chance below which a call is said to remember at once, and in the end."""
+_DOUBTED, _DOUBTED_S = 60, 15.0  # most pairs, and seconds, where two calls on known values were that quick
+_CERTAIN, _SURE = 1e-6, 1e-4  # chance below which a call is said to remember at once, and in the end
 UNLIKE = "calls take {:.1f} us as they are timed, and {:.1f} us or more afterwards, on the same values too: it does less where it is timed"
 _BEFORE = (2, 3)
 """Untimed calls on known values before each timed one of a pair, drawn: who remembers the last one or two calls alone is as quick in pairs as when it was timed."""
 
-Pairs = list[tuple[float, float]]
-"""Latencies in ns of a call on known values and of one on new values beside it, for each pair."""
+Pairs = list[tuple[float, float]]  # latencies in ns of a call on known values and of one on new values beside it
 
 
 class NewInputs(dict[str, Any]):
@@ -79,25 +72,10 @@ def new_values(ready: Ready | Elsewhere) -> NewInputs:
     return NewInputs(build_inputs(ready.operator, ready.job.case, ready.device, seed, like=like), ready, seed)
 
 
-@dataclass(frozen=True)
-class Again:
-    outputs: Any
-    new_ns: float
-    """Latency of the first of these calls in ns."""
-    known_ns: tuple[float, ...] = ()
-    """Latencies in ns of calls on known inputs right before, where such are made."""
-
-
-def call_again_on(ready: Ready | Elsewhere, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again | Ended:
-    """Call once on new inputs, wherever the case was timed; see `call_again`."""
+def call_again(ready: Ready | Elsewhere, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again | Ended:
+    """Call once on new inputs, wherever the case was timed, after calls on `known` ones, which came again and again; None makes none."""
     if isinstance(ready, Elsewhere):
-        made = ready.call_again(timed, new.seed)
-        return made if isinstance(made, Ended) else Again(*made)
-    return call_again(ready, timed, new, known)
-
-
-def call_again(ready: Ready, timed: Timed, new: NewInputs, known: NewInputs | None) -> Again:
-    """Call once on new inputs, after calls on `known` ones, which came again and again; None makes none."""
+        return ready.call_again(timed, new.seed)
     known_ns = tuple[float, ...]()
     if known is not None and _is_short(timed, ready.device.type):
         # Before the one on new values: an entry's first call here is slower than its next ones, whatever its values.
@@ -150,14 +128,11 @@ def compares(ready: Ready | Elsewhere) -> bool:
     return len(ready.values.sets) > 1
 
 
+Known = NewInputs | None
+
+
 def _sample(
-    ready: Ready,
-    timed: Timed,
-    inputs: NewInputs,
-    known: NewInputs | None,
-    *,
-    in_place: bool = False,
-    before: int | None = None,
+    ready: Ready, timed: Timed, inputs: NewInputs, known: Known, *, in_place: bool = False, before: int | None = None
 ) -> Sample:
     """Time a call on `inputs` right after calls on `known` ones, with cores awake and memory for the outputs at hand.
 
@@ -271,10 +246,9 @@ def judge_pairs(
             break
     if chance > _SURE:
         return None
-    return (
-        f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, and {statistics.median(known) / 1e3:.1f} us on "
-        "those that it has: it remembers results; nothing may be kept between calls"
-    )
+    seen = f"and {statistics.median(known) / 1e3:.1f} us on those that it has"
+    why = f"a call takes {statistics.median(new) / 1e3:.1f} us on values that it has not seen, {seen}"
+    return f"{why}: it remembers results; nothing may be kept between calls"
 
 
 def _twice_ns(known_ns: float) -> float:

@@ -29,8 +29,9 @@ from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
 _MODULE = "triton.runtime.autotuner"
-_USUAL = {"num_ctas": 1}
-"""Settings that are named only where they differ from these."""
+_USUAL = {"num_ctas": 1}  # settings that are named only where they differ from these
+_FEWEST_CORES = 4  # fewest cores for pinning: with less, other work could not get out of the way
+_ROOM = 1.2  # free memory to keep, as a multiple of what the largest call needs: a nearly full allocator is fragmented
 
 
 @contextlib.contextmanager
@@ -61,10 +62,6 @@ def _text(tuner: Any) -> str:
     return f"{name}: {', '.join(settings)}"
 
 
-_FEWEST_CORES = 4
-"""Fewest cores for pinning: with less, other work could not get out of the way."""
-
-
 @contextlib.contextmanager
 def on_one_core(device: torch.device) -> Iterator[None]:
     """Keep this thread on its core, then let it go; only for a GPU, whose calls one thread issues. Other threads, as torch's, stay free.
@@ -88,10 +85,6 @@ def on_one_core(device: torch.device) -> Iterator[None]:
     finally:
         pinned.clear()
         os.sched_setaffinity(0, allowed)
-
-
-_ROOM = 1.2
-"""Free memory to keep, as a multiple of what the largest call needs: a nearly full allocator is fragmented."""
 
 
 class Ready(Setup):

@@ -14,13 +14,12 @@ from pairbench.execute.worker import trusted
 from pairbench.execute.worker.calls import make_call
 from pairbench.execute.worker.graphs import Replay, memory_of_graphs
 from pairbench.execute.worker.guard import UnnamedError, attributed, guarded
-from pairbench.execute.worker.judge.elsewhere import Elsewhere, There
+from pairbench.execute.worker.judge.elsewhere import Again, Elsewhere, There
 from pairbench.execute.worker.judge.plain import as_judged
 from pairbench.execute.worker.timing.measure import Timed, baseline_last
 from pairbench.execute.worker.timing.new_values import (
-    Again,
     NewInputs,
-    call_again_on,
+    call_again,
     compares,
     has_become_quick,
     is_long,
@@ -45,8 +44,14 @@ from pairbench.execute.worker.verify.judge import (
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
-Inputs = dict[str, Any] | Callable[[], dict[str, Any]]
-"""Inputs, or a function that makes them when they are needed."""
+Inputs = dict[str, Any] | Callable[[], dict[str, Any]]  # inputs, or a function that makes them when they are needed
+Case = Ready | Elsewhere
+_LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
+"""Chance of calls on new values in a round after the first; in cases with long calls, where these take up to a third of the time of timing; and once judging has had its part of the time."""
+_SPARING_KEPT = 0.25  # chance that kept outputs are judged in a later round once judging has had its part of the time
+_QUICKLY_MADE_S = 0.1  # longest time in s to make inputs for replays in a later round
+_MORE = 0.005  # part of the time of timing in which more than one of the kept outputs of an entry is judged
+Calls = list[tuple[Timed, Again]]
 
 
 class Right:
@@ -158,17 +163,6 @@ class Rights:
         return None
 
 
-Case = Ready | Elsewhere
-_LATER, _LATER_LONG, _SPARING = 0.25, 0.1, 0.05
-"""Chance of calls on new values in a round after the first; in cases with long calls, where these take up to a third of the time of timing; and once judging has had its part of the time."""
-_SPARING_KEPT = 0.25
-"""Chance that kept outputs are judged in a round after the first once judging has had its part of the time."""
-_QUICKLY_MADE_S = 0.1
-"""Longest time in s to make inputs for replays in a later round."""
-_MORE = 0.005
-"""Part of the time of timing in which more than one of the kept outputs of an entry is judged."""
-
-
 def judge_timed(ready: Ready, measuring_s: float, heartbeat: Heartbeat) -> Generator[Ended, None, float]:
     """Judge timed calls and replays in the process that timed them; return the seconds that this and earlier changes of values took.
 
@@ -192,23 +186,17 @@ def judge_case(case: Case, measuring_s: float, heartbeat: Heartbeat) -> Iterator
     thorough = not case.job.round or case.job.thorough or secrets.SystemRandom().random() < later
     if thorough or not case.job.sparing or secrets.SystemRandom().random() < _SPARING_KEPT:
         ended = yield from _judge_kept(case, _MORE * measuring_s / len(case.timed), heartbeat, thorough=thorough)
-    entries = [
-        timed
-        for timed in case.timed
-        if timed.entry not in ended
-        and (
-            thorough
-            or timed.first_observed is not None
-            # The latencies of an entry's calls alone may be a reason to call it on new values.
-            or has_become_quick(timed)
-            or is_quicker_on_old_values(timed)
-            or is_quicker_than_before(case, timed)
-        )
-    ]
+    entries = [timed for timed in case.timed if timed.entry not in ended and (thorough or _is_due(case, timed))]
     for end in _recheck(case, heartbeat, entries) if entries else ():
         ended.add(end.entry)
         yield end
     yield from _judge_replays(case, heartbeat, ended, thorough=thorough)
+
+
+def _is_due(case: Case, timed: Timed) -> bool:
+    """Return whether an entry began on new values, or the latencies of its calls alone may be a reason to call it on new values."""
+    quicker = has_become_quick(timed) or is_quicker_on_old_values(timed) or is_quicker_than_before(case, timed)
+    return timed.first_observed is not None or quicker
 
 
 def _judge_kept(
@@ -226,14 +214,11 @@ def _judge_kept(
     # Outside, what the baseline gave beside the variants is taken for right only where computing that anew would take too much of the time.
     outside = isinstance(ready, Elsewhere)
     given = {} if outside and computes else dict(kept for timed in baselines for kept in timed.kept)
-    rights = Rights(
-        [
-            Right(ready, functools.partial(_inputs_of, ready, number), alone=True, given=given.get(number))
-            for number in range(len(ready.values.sets))
-        ],
-        more_s,
-        right_s,
-    )
+    of_sets = [
+        Right(ready, functools.partial(_inputs_of, ready, number), alone=True, given=given.get(number))
+        for number in range(len(ready.values.sets))
+    ]
+    rights = Rights(of_sets, more_s, right_s)
     for timed in baseline_last(ready.timed):
         on_new = timed.first_observed is not None
         left_out = timed.is_eager_baseline and rights.vouched
@@ -270,9 +255,9 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
         new = new_values(ready)
         together = isinstance(ready, Elsewhere) or has_room(named_tensors(ready.inputs))
         for some in [others] if together else [[timed] for timed in others]:
-            again = list[tuple[Timed, Again]]()
+            again: Calls = []
             for timed in some:
-                step = functools.partial(call_again_on, ready, timed, new, known)
+                step = functools.partial(call_again, ready, timed, new, known)
                 made = _calling(ready)(ready.job, timed.index, heartbeat, step)
                 if isinstance(made, Ended):
                     yield made
@@ -280,22 +265,15 @@ def _recheck(ready: Case, heartbeat: Heartbeat, entries: list[Timed]) -> Iterato
                     again.append((timed, made))
             del made
             remembered = yield from _judge_again(ready, heartbeat, again, new, known, remembered=remembered)
-    samples = [
-        (timed, Again(timed.first_observed, timed.call_ns[0])) for timed in entries if timed.first_observed is not None
-    ]
+    on_new = [timed for timed in entries if timed.first_observed is not None]
+    samples = [(timed, Again(timed.first_observed, timed.call_ns[0])) for timed in on_new]
     if samples and known is not None:
         first = functools.partial(_inputs_of, ready, 0, known)
         yield from _judge_again(ready, heartbeat, samples, first, known, remembered=remembered)
 
 
 def _judge_again(
-    ready: Case,
-    heartbeat: Heartbeat,
-    again: list[tuple[Timed, Again]],
-    new: Inputs,
-    known: NewInputs | None,
-    *,
-    remembered: bool,
+    ready: Case, heartbeat: Heartbeat, again: Calls, new: Inputs, known: NewInputs | None, *, remembered: bool
 ) -> Generator[Ended, None, bool]:
     """Yield the ends of entries that were wrong or slow on new values, and return whether an entry of the case is known to remember."""
     outside = isinstance(ready, Elsewhere)
@@ -351,9 +329,8 @@ def _judge_replays(case: Case, heartbeat: Heartbeat, ended: set[Entry | None], *
                 return _wrong_capture(case.replayed(timed, inputs.seed, following), right, lambda _: True)
             assert replays is not None
             vouched = timed.is_eager_baseline and right.vouched
-            return _wrong_capture(
-                itertools.islice(replays.outputs(timed), int(vouched), None), right, replays.of_graphs
-            )
+            captures = itertools.islice(replays.outputs(timed), int(vouched), None)
+            return _wrong_capture(captures, right, replays.of_graphs)
 
         verdict = attributed(case.job, timed.index, heartbeat, step)
         if verdict is not None:
@@ -368,10 +345,8 @@ def _wrong_capture(captures: Iterable[Any], right: Right, stays: Callable[[torch
         if first is not None and same_outputs(outputs, first):
             continue
         if wrong := right.contradicts(outputs, drawn=True):
-            return (
-                f"a replay of its captured call computes something else: {wrong}; it does other work while it is captured, or copies what "
-                "an earlier call has computed"
-            )
+            how = "it does other work while it is captured, or copies what an earlier call has computed"
+            return f"a replay of its captured call computes something else: {wrong}; {how}"
         first = outputs if all(map(stays, tensors(outputs))) else None
     return None
 

@@ -25,6 +25,26 @@ from pairbench.model.plain import Value
 
 _LIMIT = 0x06
 _MAPS = Path("/proc/self/maps")
+Keep = Callable[[Any], Any]
+_LONG_NS = 20e6  # latency in ns from which a call shows nothing of what ran before it
+_CLOCKED_SPIN = 200_000
+"""Cycles at the end of a spin that are timed, about 0.1 ms: behind others, so that the host's launches are not in it."""
+SHORTEST_SPIN = 100_000 + _CLOCKED_SPIN
+_THROTTLED = 1.02
+"""Multiple of a round's shortest clocked spin beyond which the GPU has lowered its clock. On an H200 99 % are within 1.4 % of it; at the power limit spins take up to 23 % longer."""
+TIMING_METHOD = 2
+"""Version of how a GPU is timed, a part of the environment: figures of two versions are not of one era. Since 2 a throttled GPU rests."""
+_THROTTLES = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""Bits of NVML's clock event reasons that mean throttling, with their names; idling and clocks set on purpose do not."""
+_READING_S = 0.02  # seconds between two readings of the GPU, about as often as NVML renews them
+_REST = 1.0
+"""Rest before a turn once the GPU has throttled, as a multiple of the last turn's time. On an H200 rounds of a 1.5 ms product spread by 2.1 % without rests, by 0.06 % with 1 and with 2."""
 
 
 def reset_persisting() -> None:
@@ -59,25 +79,10 @@ def open_runtime(maps: Path = _MAPS) -> tuple[ctypes.CDLL | None, str | None]:
     return runtime, None
 
 
-Keep = Callable[[Any], Any]
-
-_LONG_NS = 20e6
-"""Latency in ns from which a call shows nothing of what ran before it."""
-_CLOCKED_SPIN = 200_000
-"""Cycles at the end of a spin that are timed, about 0.1 ms: behind others, so that the host's launches are not in it."""
-SHORTEST_SPIN = 100_000 + _CLOCKED_SPIN
-_THROTTLED = 1.02
-"""Multiple of a round's shortest clocked spin beyond which the GPU has lowered its clock. On an H200 99 % are within 1.4 % of it; at the power limit spins take up to 23 % longer."""
-TIMING_METHOD = 2
-"""Version of how a GPU is timed, a part of the environment: figures of two versions are not of one era. Since 2 a throttled GPU rests."""
-
-
 class Sample(Value):
     call_ns: float
-    host_ns: float
-    """Time in ns until the call returned to its caller; the device may still be at work that was queued before it."""
-    kept: Any | None
-    """The result of `keep`; the outputs themselves are freed, for the next call's use."""
+    host_ns: float  # time in ns until the call returned; the device may still be at work that was queued before it
+    kept: Any | None  # the result of `keep`; the outputs themselves are freed, for the next call's use
 
 
 class HostTimer:
@@ -86,8 +91,7 @@ class HostTimer:
     name = OWN_TIMERS["cpu"]
     settling = 25
     """Unrecorded blocks before the first one, for calls that ran by themselves are not warm yet: docs/decisions/stopping.md."""
-    warm_up_s = 0.02
-    """Seconds in which a case's calls run before the first sample, shared among its entries."""
+    warm_up_s = 0.02  # seconds in which a case's calls run before the first sample, shared among its entries
 
     def flush(self) -> None:
         """Do nothing: a CPU is timed with the caches as they are."""
@@ -181,11 +185,9 @@ class CudaTimer:
 
 class SpinSample(Value):
     device_ns: float
-    hidden: bool
-    """Whether the spin outlasted the host, without which the latency is too long."""
+    hidden: bool  # whether the spin outlasted the host, without which the latency is too long
     host_s: float
-    throttled: bool
-    """Whether the end of the spin took longer than before, because the GPU has lowered its clock."""
+    throttled: bool  # whether the end of the spin took longer than before, because the GPU has lowered its clock
 
 
 Timer = HostTimer | CudaTimer
@@ -194,13 +196,10 @@ Timer = HostTimer | CudaTimer
 class DeviceClock:
     """Takes latencies on the device behind a spinning kernel (docs/decisions/spin.md): of the call's own launches, or of a replay of the captured call."""
 
-    _LONGEST_SPIN = 400_000_000
-    """Cycles of the longest spinning kernel, about 0.2 s."""
-    _CYCLES_PER_S = 2e9
-    """A guess for the next spin: each guess that is too short costs another call."""
+    _LONGEST_SPIN = 400_000_000  # cycles of the longest spinning kernel, about 0.2 s
+    _CYCLES_PER_S = 2e9  # a guess for the next spin: each guess that is too short costs another call
     _LONGEST_SPIN_S = 0.2
-    _LATE = 5
-    """Most samples in a row whose launch outlasts the spin, although a spin of this length was long enough before."""
+    _LATE = 5  # most samples in a row whose launch outlasts the spin, although one so long was enough before
     _WAITS = 2
     """Most samples in a row in which the host takes half as long again behind a longer spin: it then waits for the device, or for room in its queue."""
 
@@ -212,10 +211,8 @@ class DeviceClock:
         self._reset = reset
         self._spin = SHORTEST_SPIN
         self._enough = False
-        self.throttled = False
-        """Whether the GPU's clock was lower than before in the newest sample."""
-        self.name: str | None = name
-        """None once the host turned out not to be hidden."""
+        self.throttled = False  # whether the GPU's clock was lower than before in the newest sample
+        self.name: str | None = name  # None once the host turned out not to be hidden
 
     def sample(self) -> float | None:
         """Return one device latency in ns, or None where the host cannot be hidden (the call waits for the device)."""
@@ -241,16 +238,6 @@ class DeviceClock:
                     return sample.device_ns
                 self.name = None  # a call of seconds is not made eleven times to learn what the first one showed
         return None
-
-
-_THROTTLES = {
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-}
-"""Bits of NVML's clock event reasons that mean throttling, with their names; idling and clocks set on purpose do not."""
 
 
 class Nvml:
@@ -357,12 +344,6 @@ def open_nvml(uuid: str | None) -> tuple[Nvml | None, str | None]:
         return None, "nvidia-ml-py is not installed"
     except Exception as error:  # NVML has its own exception tree, which exists only once it was imported
         return None, f"NVML: {error}"
-
-
-_READING_S = 0.02
-"""Seconds between two readings of the GPU, about as often as NVML renews them."""
-_REST = 1.0
-"""Rest before a turn once the GPU has throttled, as a multiple of the last turn's time. On an H200 rounds of a 1.5 ms product spread by 2.1 % without rests, by 0.06 % with 1 and with 2."""
 
 
 class Throttling:

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 
@@ -24,22 +24,20 @@ from pairbench.execute.worker.trusted import processes
 from pairbench.model.case import Case
 from pairbench.model.operator import Operator
 
-_MORE = ((0.1, 2), (1.0, 1))
-"""Further sets of values by the seconds to make one; where it takes longer there are none."""
-_PART = 0.01
-"""Part of the time of timing that putting values in place may take."""
+_MORE = ((0.1, 2), (1.0, 1))  # further sets of values by the seconds to make one; where it takes longer there are none
+_PART = 0.01  # part of the time of timing that putting values in place may take
 _FREE_S = {"cuda": 50e-6, "cpu": 20e-6}
 """Seconds that do not count, by device kind: on a GPU less than a flush, of which each sample has several."""
-_WAIT_S = 1e-3
-"""Seconds from which a wait for the device is a small part."""
+_WAIT_S = 1e-3  # seconds from which a wait for the device is a small part
 _TRIES = 3
-_FIRST_SEED = 1000
-"""Far from those of verification."""
-
-
-def set_seed(number: int) -> int:
-    """Return the seed of a set of values; the first set has that of verification, or a drawn one."""
-    return _FIRST_SEED + number
+FIRST_SEED = 1000
+"""Seed of a set of values once its number is added, far from those of verification. The first set has one of those, or a drawn one."""
+_LOOKING_PART = 0.05  # part of the time of timing that looking may take, after the first block
+_AT_FIRST_S = 0.002  # seconds that may be owed before frozen values are no longer looked at in the first block
+_COMPARED = 2
+"""The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
+_BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
+_Result = TypeVar("_Result")
 
 
 def version(tensor: torch.Tensor) -> int:
@@ -51,10 +49,8 @@ def version(tensor: torch.Tensor) -> int:
 class Values:
     """The sets of values of one case's inputs, all but its constants and its state, and which one is in place."""
 
-    shared: dict[str, Any]
-    """The inputs that every implementation is given, at whose addresses the values change."""
-    sets: tuple[dict[str, Any], ...]
-    """The values by input. With one set nothing ever changes."""
+    shared: dict[str, Any]  # the inputs that every implementation is given, at whose addresses the values change
+    sets: tuple[dict[str, Any], ...]  # the values by input; with one set nothing ever changes
     place_s: float = 0.0
     free_s: float
     judged: bool
@@ -73,9 +69,7 @@ class Values:
         self._targets = trees.named_tensors(self.shared)
 
     @classmethod
-    def of(
-        cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any], made_s: float = 0.0
-    ) -> "Values":
+    def of(cls, operator: Operator, case: Case, device: torch.device, inputs: dict[str, Any], made_s: float) -> Self:
         """Make further sets, as many as time and memory allow: none where the first set, the inputs themselves, took too long (`made_s`)."""
         synchronize(device)  # what was queued before is not waited for on the account of values
         free_s, started = _FREE_S[device.type], trusted.perf_counter()
@@ -87,7 +81,7 @@ class Values:
             return values_of(sets=(shared,))
 
         def make(number: int) -> dict[str, Any]:
-            made = build_inputs(operator, case, device, set_seed(number), like=inputs)
+            made = build_inputs(operator, case, device, FIRST_SEED + number, like=inputs)
             synchronize(device)
             return {name: made[name] for name in names}
 
@@ -143,16 +137,6 @@ class Values:
         return True
 
 
-_LOOKING_PART = 0.05
-"""Part of the time of timing that looking may take, after the first block."""
-_AT_FIRST_S = 0.002
-"""Seconds that may be owed before frozen values are no longer looked at in the first block."""
-_COMPARED = 2
-"""The inputs are compared to the bit in so many blocks, and in each later one with a chance of this to its number, in turns that are looked at."""
-_BEFORE, _WHILE = " as it is made ready to be timed", " while it is timed"
-_Result = TypeVar("_Result")
-
-
 class FirstCalls:
     """Looks at the inputs while calls are compiled, captured and called first, before a `Watch` begins."""
 
@@ -197,8 +181,7 @@ class Watch:
         self._looked = trusted.perf_counter()
         self._clean = True
         """Whether the last turn was looked at when it ended, so that a change found next is of a turn since."""
-        self._close = True
-        """Whether it was looked at closely: at more than torch's flags."""
+        self._close = True  # whether it was looked at closely: at more than torch's flags
         self._strict = False
 
     def begin(self) -> None:
@@ -246,7 +229,7 @@ class Watch:
         if not closely:
             return put_back_flags(self._of_torch)
         replaced = trusted.replaced()  # first, for it may be how flags are read
-        changed = self.changed_flags()
+        changed = put_back_flags(self.flags)
         return replaced or changed
 
     def named(self, time: Callable[[], _Result]) -> _Result:
@@ -268,9 +251,6 @@ class Watch:
             self._clean = self._close = False
         raise unseen
 
-    def changed_flags(self) -> str | None:
-        return put_back_flags(self.flags)
-
     def _read_versions(self) -> list[Any]:
         """Return how often torch wrote to each tensor, but for the changes of values, the class of each, and its place."""
         written = self._values.written
@@ -279,7 +259,7 @@ class Watch:
 
     def changed(self) -> str | None:
         """Return a sentence on flags or inputs that have changed after the last turn, with the flags restored, or None."""
-        return self.changed_flags() or self.changed_input()
+        return put_back_flags(self.flags) or self.changed_input()
 
     def changed_input(self) -> str | None:
         if why := self._forms.changed(_WHILE):  # first, for values are compared at the same places

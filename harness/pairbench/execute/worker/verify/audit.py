@@ -18,6 +18,9 @@ from pairbench.model.case import OUTPUT_GRADIENTS, Case, gradient_of
 from pairbench.model.operator import Operator
 from pairbench.model.outcome import ImpostorResult
 
+_CHUNK = 1 << 24
+_LEAST_TAIL = 8  # elements: a single one may be next to zero by chance, so that zero is right
+
 
 def audit_automatic(operator: Operator, reference: ExpectedOutputs) -> list[ImpostorResult]:
     """Judge the baseline's own outputs, each spoilt in every way of a broken kernel, by the tolerance alone: the oracle rule would reject them too, and hide a loose tolerance."""
@@ -119,10 +122,6 @@ def _mean(tensor: torch.Tensor) -> float:
     pieces = tensor.reshape(-1).split(_CHUNK)
     count = sum(int((~piece.isnan()).sum()) for piece in pieces)
     return float(sum(piece.double().nansum() for piece in pieces)) / count if count else math.nan
-
-
-_CHUNK = 1 << 24
-_LEAST_TAIL = 8  # elements: a single one may be next to zero by chance, so that zero is right
 
 
 def audit_declared(operator: Operator, name: str, references: References, device: torch.device) -> ImpostorResult:

@@ -29,13 +29,20 @@ from pairbench.model.plain import Value
 from pairbench.model.plan import Entry
 
 _SMALL = 1024
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
+"""The compiler's name of the frame after a break, with the line of the break."""
+_FOLDER = re.compile(r'(?<=file ")/[^"]*/')  # folder of a file in a guard, which differs from machine to machine
+_MOST = 100_000
+_LIKE_EMPTY = ("empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_EMPTY = {torch.ops.aten.empty.memory_format, *(getattr(torch.ops.aten, name).default for name in _LIKE_EMPTY)}
+_HANDED_BACK = 32 << 20
+"""Size in bytes above which freed blocks of the host's memory go back to the kernel, and the next ones are zero."""
 
 
 class ExpectedOutputs(Value):
     """The inputs of one seed, and a judge of their outputs; `judge.sent.OutsideReference` asks a judge outside, and holds no outputs."""
 
-    make: Callable[[], dict[str, Any]]
-    """Returns the inputs: those held, or where memory is short new ones."""
+    make: Callable[[], dict[str, Any]]  # returns the inputs: those held, or where memory is short new ones
     outputs: Any | None = None
     """The expected outputs; None where they are computed at each use, or where only the judge outside has them."""
     oracle: Any | None = None
@@ -43,10 +50,8 @@ class ExpectedOutputs(Value):
     """Why there is no oracle; None where there is one, or where only the judge outside knows."""
     varies_little: str | None = None
     """A sentence where outputs for other inputs are right as well, so that a wrong output may pass."""
-    expect: Callable[[], Any] | None = None
-    """Computes the outputs where memory is short."""
-    known: Known = field(default_factory=Known)
-    """Results on the outputs by themselves, and on their distance to the oracle."""
+    expect: Callable[[], Any] | None = None  # computes the outputs where memory is short
+    known: Known = field(default_factory=Known)  # results on the outputs alone, and on their distance to the oracle
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -374,13 +379,6 @@ def _synchronize_all() -> None:
         torch.cuda.synchronize()
 
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
-"""The compiler's name of the frame after a break, with the line of the break."""
-_FOLDER = re.compile(r'(?<=file ")/[^"]*/')
-"""Folder of a file in a guard; it differs from machine to machine and is left out."""
-_MOST = 100_000
-
-
 def forget_compilations() -> None:
     # The compiler keeps the metrics of the newest 64 compilations only; a deep network compiled layer by layer has more.
     torch._dynamo.utils.set_compilation_metrics_limit(_MOST)
@@ -421,17 +419,6 @@ def _why_again(frame: Any) -> str | None:
 
 def _first_line(text: Any) -> str:
     return str(text or "not said").strip().partition("\n")[0]
-
-
-_EMPTY = {
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.empty_like.default,
-    torch.ops.aten.empty_strided.default,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.new_empty_strided.default,
-}
-_HANDED_BACK = 32 << 20
-"""Size in bytes above which freed blocks of the host's memory go back to the kernel, and the next ones are zero."""
 
 
 class PoisonEmpty(TransparentMode):

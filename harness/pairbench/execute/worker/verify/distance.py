@@ -17,10 +17,8 @@ from pairbench.model.plain import Value
 _DEFAULTS = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
-    torch.float32: (1.3e-6, 1e-5),
-    torch.float64: (1e-7, 1e-7),
-    torch.complex64: (1.3e-6, 1e-5),
-    torch.complex128: (1e-7, 1e-7),
+    **dict.fromkeys((torch.float32, torch.complex64), (1.3e-6, 1e-5)),
+    **dict.fromkeys((torch.float64, torch.complex128), (1e-7, 1e-7)),
 }
 """Defaults of rtol and atol by dtype, as in `torch.testing.assert_close`; outputs of other dtypes must be equal."""
 FLOAT32_LIMITS = _DEFAULTS[torch.float32]
@@ -41,8 +39,7 @@ _FURTHEST = 2.0
 Roundings of two large values in a small one (a rotation) put one element of a bfloat16 baseline in 200,000 up to 1.9 times beyond it. Twice is what the oracle rule allows.
 """
 
-_CHUNK = 1 << 24
-"""Number of elements compared at once; it bounds the float64 temporaries to a few hundred megabytes."""
+_CHUNK = 1 << 24  # number of elements compared at once; it bounds the float64 temporaries to a few hundred megabytes
 
 
 _WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.float32: torch.float64}
@@ -50,20 +47,24 @@ _ROUGH = (torch.bfloat16, torch.float16, torch.float32)
 """Dtypes of outputs whose element nearest to its limit is found in float32."""
 _ALMOST = 1 - 1e-4
 """An error below this part of the limit is below the limit for certain, when it is computed in a dtype wider than the output's."""
+Draws = Sequence[Tensor]
+_Value = Callable[[Tensor], Tensor]
+
+DRAW = "draw"
+_PREFIX = re.compile(rf"{DRAW} \d+\.?")
+_ALPHA = 1e-7  # chance that right outputs of one entry are refused on the inputs of one seed
+_FEW, _PART = 3, 0.01  # number and part of a single draw's elements that may be far outside of the baseline's range
 
 
 class Beyond(Value):
     """The elements of one output that are beyond the tolerance to the baseline."""
 
     count: int
-    strays: int
-    """How many of these elements are let through, being right by the oracle."""
+    strays: int  # how many of these elements are let through, being right by the oracle
     used: float
     """The largest part of the tolerance that any element uses, those let through left out; above 1 is a mismatch."""
-    where: int
-    """Flat index of the element that uses the largest part."""
-    equal: bool
-    """Whether each element equals that of the baseline; a NaN equals none."""
+    where: int  # flat index of the element that uses the largest part
+    equal: bool  # whether each element equals that of the baseline; a NaN equals none
 
     @property
     def wrong(self) -> int:
@@ -84,8 +85,7 @@ class Limits(NamedTuple):
     """A tolerance resolved for one output: each element may be off by `atol + rtol * |expected|`."""
 
     rtol: float
-    atol: float | Tensor
-    """One value for the whole output, or a tensor with one for each row where the tolerance is by row."""
+    atol: float | Tensor  # one value for the whole output, or one for each row where the tolerance is by row
 
     def atol_of(self, start: int, stop: int, elements: int) -> float | Tensor:
         """Return the absolute part for the flat indices from `start` to `stop` of an output with so many elements."""
@@ -153,8 +153,7 @@ def _widened(piece: Tensor) -> Tensor:
     return piece.to(torch.complex128 if piece.is_complex() else torch.float64)
 
 
-Own = Callable[[], Beyond]
-"""Returns the count of the baseline's own elements that are beyond the limit to the truth."""
+Own = Callable[[], Beyond]  # returns the count of the baseline's own elements that are beyond the limit to the truth
 
 
 def find_beyond(
@@ -324,16 +323,6 @@ def output_spacing(magnitude: float, dtype: torch.dtype, least: float = 0.0) -> 
     if magnitude < info.tiny:
         return info.tiny * info.eps
     return float(max(info.eps, least) * 2.0 ** math.floor(math.log2(magnitude)))
-
-
-Draws = Sequence[Tensor]
-_Value = Callable[[Tensor], Tensor]
-
-DRAW = "draw"
-_PREFIX = re.compile(rf"{DRAW} \d+\.?")
-_ALPHA = 1e-7  # chance that right outputs of one entry are refused on the inputs of one seed
-_FEW, _PART = 3, 0.01
-"""Number and part of the elements of a single draw that may be far outside of the baseline's range."""
 
 
 def is_drawn(paths: Sequence[str]) -> bool:

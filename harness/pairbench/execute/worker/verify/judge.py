@@ -20,12 +20,13 @@ from pairbench.model.case import EXACT, Tolerance
 from pairbench.model.outcome import Correctness
 from pairbench.model.plain import Value
 
-_LARGE, _DRAWN = 1 << 22, 1 << 18
-"""Elements beyond which an output is large, and elements that are drawn of it."""
+_LARGE, _DRAWN = 1 << 22, 1 << 18  # elements beyond which an output is large, and elements that are drawn of it
 _PLAIN = (Tensor, torch.nn.Parameter)
 _PLAIN_VALUES = (bool, int, float, complex, str)
 ToleranceFor = Callable[[str, str], Tolerance]  # of an output, by dtype and path
 _PLAIN_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_ROUNDINGS, _ZERO = 16, 4096
+"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle's value counts as 0."""
 
 
 class OutputVerdict(Value):
@@ -33,8 +34,7 @@ class OutputVerdict(Value):
 
     mismatch: str | None
     correctness: Correctness | None
-    strays: int = 0
-    """Elements beyond the tolerance to the baseline that were let through, being right by the oracle."""
+    strays: int = 0  # elements beyond the tolerance to the baseline that were let through, being right by the oracle
 
 
 class Known:
@@ -91,10 +91,6 @@ class Known:
         ours, wanted = pointed.gather(axis, mine), pointed.gather(axis, theirs)
         tied = (ours == wanted) | (ours.isnan() & wanted.isnan())
         return torch.where(tied.reshape(value.shape), expected, value)
-
-
-_ROUNDINGS, _ZERO = 16, 4096
-"""Roundings of the largest input that may be left of an output whose exact value is 0, and roundings in float64 up to which the oracle's value counts as 0."""
 
 
 def _axis_of(indices: Tensor, pointed: Tensor, along: int | None = None) -> int | None:

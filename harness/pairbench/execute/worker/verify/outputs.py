@@ -39,12 +39,9 @@ def exchange_outputs(job: _Exchange, operator: Operator, heartbeat: Heartbeat, d
             return entry
         theirs = torch.load(job.file, map_location=device, weights_only=True)
         verdict = judge(ours, theirs, None, operator.tolerance_for, Known(inputs))
-        return OutputsCompared(
-            entry=entry,
-            agreement=Agreement.DIFFERENT if verdict.mismatch else Agreement.WITHIN,
-            reason=verdict.mismatch.replace("the baseline", "the reference") if verdict.mismatch else None,
-            correctness=verdict.correctness,
-        )
+        agreement = Agreement.DIFFERENT if verdict.mismatch else Agreement.WITHIN
+        reason = verdict.mismatch.replace("the baseline", "the reference") if verdict.mismatch else None
+        return OutputsCompared(entry=entry, agreement=agreement, reason=reason, correctness=verdict.correctness)
 
     yield from each_entry(job, heartbeat, step)
 

@@ -35,10 +35,8 @@ from pairbench.model.plan import Entry
 _PLENTY = 20
 """Times the size of the inputs that verification may need: inputs and outputs of both seeds with their float64 copies, if outputs are as large as inputs."""
 
-_LONG_S, _COPIES = 1.0, 4
-"""Seconds from which made inputs are kept, if the host has free memory for so many copies of them."""
-_COPIED_BYTES_A_S = 7e8
-"""Bytes a second that are copied from a GPU to pinned host memory: 8.6 GB took 12 s on an H200."""
+_LONG_S, _COPIES = 1.0, 4  # seconds from which made inputs are kept, if the host has free memory for so many copies
+_COPIED_BYTES_A_S = 7e8  # bytes a second that are copied from a GPU to pinned host memory: 8.6 GB took 12 s on an H200
 
 Make = Callable[[Case, int], dict[str, Any]]
 
