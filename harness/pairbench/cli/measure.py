@@ -248,8 +248,7 @@ def _show_run(
 
     text = "" if output == "json" else render(believed(done.records), output)
     done.wall_s, narrowed = time.monotonic() - began, chosen.narrowed
-    problems = {one.suite for one in chosen.survey.operators if one.source.startswith(PROBLEM)}
-    shares = fast_p(done.records, problems)
+    shares = fast_p(done.records, {one.suite for one in chosen.survey.operators if one.source.startswith(PROBLEM)})
     if output == "json":
         document = {
             "run_id": done.run_id,

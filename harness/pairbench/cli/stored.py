@@ -17,6 +17,7 @@ _SIDE = (
     "auto, latest, latest~N (the Nth before it), previous, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
     "a parquet file, or another store."
 )
+Style = StrEnum("Style", {"SCREEN": "screen", "PAPER": "paper"})  # what a chart is drawn for
 
 
 @verb(
@@ -140,9 +141,6 @@ def _check_picture(file: Path | None, suffixes: tuple[str, ...]) -> None:
     if file is not None and file.suffix.lower() not in suffixes:
         expected = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise UsageError(f"--output {str(file)!r} ends in {file.suffix or 'nothing'!r}, expected {expected}")
-
-
-Style = StrEnum("Style", {"SCREEN": "screen", "PAPER": "paper"})  # what a chart is drawn for
 
 
 @verb(

@@ -69,8 +69,7 @@ class Verdicts(Shown):
 
 
 def _with_ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    ends = interval or (None, None, None)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+    return dict(zip((name, f"{name}_low", f"{name}_high"), interval or (None, None, None), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

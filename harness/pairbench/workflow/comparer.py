@@ -378,8 +378,7 @@ class Confirmed(Value):
 
     @property
     def exit_code(self) -> int:
-        interrupted = self.again is not None and self.again.interrupted
-        return 130 if interrupted else self.judged.exit_code()
+        return 130 if self.again is not None and self.again.interrupted else self.judged.exit_code()
 
     def render(self, output: str) -> str:
         from pairbench.report.comparison import render_comparison

@@ -211,8 +211,7 @@ def probe_device(context: WorkerContext, device: Device, watch: HostWatch) -> En
     """Return a device's environment with its host's load; ceilings come from the user's cache where they are known."""
     kept = KeptCeilings()
     with Workers(context, device) as workers:
-        bare = probe_in(workers, device, ceilings=False)
-        known = kept.put_in(bare)
+        known = kept.put_in(probe_in(workers, device, ceilings=False))
         environment = known or probe_in(workers, device)
     load = watch.begin(environment)
     if known is None:

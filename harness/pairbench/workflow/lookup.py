@@ -192,8 +192,7 @@ def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collec
     def counts(head: IndexedRun) -> bool:
         return head.run_id < before and not head.dirty and head.confirms is None and bool(head.devices & devices)
 
-    heads = index.first(RUNS, counts)
-    return floors_of(_past(index.columns(reversed(heads), _COLUMNS), frozenset(wanted)))
+    return floors_of(_past(index.columns(reversed(index.first(RUNS, counts)), _COLUMNS), frozenset(wanted)))
 
 
 def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:

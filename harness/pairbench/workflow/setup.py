@@ -252,8 +252,7 @@ def open_request(
         for module in meanwhile:
             import_module(module)
         chosen = load(context, asked, implementations)
-        devices = pick_devices(device, chosen.survey.devices)
-        yield Request(config, context, chosen, devices, progress)
+        yield Request(config, context, chosen, pick_devices(device, chosen.survey.devices), progress)
 
 
 def choose(config: Config, context: "WorkerContext", select: list[str] | None, names: Iterable[str] = ()) -> Chosen:

@@ -26,6 +26,15 @@ from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import choose, on_signals, open_context, store_of
 
 ANY = "any"  # the device of units that are measured on each device model of the fleet, GPUs before CPUs
+_LINE_EVERY_S = 10.0
+_LISTED = 20  # the most units that are named as not measured
+_WORDS = {
+    UnitEnd.DONE: "measured",
+    UnitEnd.STORED: "in the store already",
+    UnitEnd.SKIPPED: "skipped",
+    UnitEnd.FAILED: "failed",
+    UnitEnd.NOT_DONE: "not done; the same command goes on with them",
+}
 
 
 def units_of(
@@ -40,8 +49,7 @@ def units_of(
         return tuple(replace(unit, commit=unit.commit and resolve(_repository(config), unit.commit)) for unit in units)
     selected = _operators(config, arguments)
     named: list[str | None] = [*(resolve(_repository(config), name) for name in commits)]
-    shas = named or [git(config.root, "rev-parse", "HEAD")]
-    places = itertools.product(shas, selected, devices or (ANY,))
+    places = itertools.product(named or [git(config.root, "rev-parse", "HEAD")], selected, devices or (ANY,))
     return tuple(replace(like, operators=names, commit=commit, device=device) for commit, names, device in places)
 
 
@@ -89,9 +97,6 @@ def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
     if not selected:
         raise UsageError(f"nothing is called {' or '.join(select)}; `pairbench list` shows what there is")
     return selected
-
-
-_LINE_EVERY_S = 10.0
 
 
 def run_fleet(
@@ -146,9 +151,6 @@ def _head(progress: Progress) -> str:
     return f"{len(progress.results)} units over, {len(progress.flying)} under way, {progress.waiting} waiting, {len(progress.hosts)} workers"
 
 
-_LISTED = 20
-
-
 def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterable[UnitResult]) -> list[dict[str, Any]]:
     ends: defaultdict[str, Counter[UnitEnd]] = defaultdict(Counter)
     for result in results:
@@ -192,12 +194,3 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
         counts = ", ".join(f"{count} {status}" for status, count in sorted(bad.items()))
         parts.append(f"Among what was measured: {counts}\n")
     return "\n".join(parts)
-
-
-_WORDS = {
-    UnitEnd.DONE: "measured",
-    UnitEnd.STORED: "in the store already",
-    UnitEnd.SKIPPED: "skipped",
-    UnitEnd.FAILED: "failed",
-    UnitEnd.NOT_DONE: "not done; the same command goes on with them",
-}

@@ -49,6 +49,8 @@ QUIET: dict[str, Any] = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.comm.timeouts.connect": "10s",
 }
+METADATA = "pairbench"  # the key of pairbench's version in a scheduler's metadata
+Notify = Callable[[str], None]
 
 
 def need_dask() -> None:
@@ -116,10 +118,6 @@ def configured() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-METADATA = "pairbench"  # the key of pairbench's version in a scheduler's metadata
-Notify = Callable[[str], None]
-
-
 def run_scheduler(address: str, certificates: Path | None, notify: Notify) -> None:
     """Serve as a fleet's scheduler at an address that was checked until SIGINT or SIGTERM; `notify` is given the address once it listens."""
     with configured():
@@ -136,8 +134,7 @@ async def _serve(address: str, security: Any, notify: Notify) -> None:
     try:
         await scheduler
     except (OSError, RuntimeError, ValueError) as error:
-        why = error.__cause__ or error
-        raise UsageError(f"the scheduler cannot listen at {address}: {why}") from error
+        raise UsageError(f"the scheduler cannot listen at {address}: {error.__cause__ or error}") from error
     scheduler.task_metadata[METADATA] = {"version": __version__}
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -30,6 +30,27 @@ _NUMBERS = (
     *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes"),
 )
+_ROWS = (
+    "Each row is a case, the smallest first: the median latency of the baseline and of the variant with the largest speedup, "
+    "both of the same run (on a GPU the latency on the device, with the host's work hidden, wherever it could be taken; beside it "
+    "the time of one call as its caller sees it, and a call that the host limits says so), the speedup with its 95 % interval over rounds, how many times as fast the "
+    "fastest own kernel is as the best alternative (the fastest of the baseline and of what one would use instead, such as PyTorch's own function), launches per call (kernels in brackets where "
+    "they are others), peak memory of a call (what an implementation keeps from call to call, as a graph of its own does, is not "
+    "in it), and which part of what the device was measured to be capable of both reach, in the dtype of the case: 100 % is passed by "
+    "computing in another one. Of each series the newest record counts. Of a run of one round the intervals know nothing of how processes differ."
+)
+_CLAIMS = (
+    "Published figures were mostly measured on other devices: their ratios and counts are compared, and their times are not. "
+    "Better and worse are proven by the interval; same is what it cannot tell from the figure, or within its range, "
+    "and not proven is what was sampled too seldom to have an interval."
+)
+_SUMMARY = (
+    "Each row is an operator: in how many cases its best variant is proven faster or slower than the baseline, the smallest and the largest "
+    "speedup of those variants over the baseline of the same run (on a GPU of latencies on the device, with the host's work hidden, wherever they could be taken), "
+    "how many times as fast the fastest own kernel is as the best alternative, which is the fastest of the baseline and of what one would use instead, such as PyTorch's own function, "
+    "variants that are proven slower somewhere, variants that were refused, and how published figures compare. Of each series the newest record "
+    "counts. The page of an operator has every measurement, with its interval and its errors."
+)
 
 
 def plain(one: OperatorResults) -> dict[str, Any]:
@@ -52,7 +73,7 @@ def plain(one: OperatorResults) -> dict[str, Any]:
         "operator": one.operator.name,
         "summary": one.operator.summary,
         "source": one.operator.source,
-        "runs": [{name: getattr(run.record, name) for name in ("run_id", "started_at", "commit")} for run in one.runs],
+        "runs": [{name: getattr(run[0], name) for name in ("run_id", "started_at", "commit")} for run in one.runs],
         "cases": cases,
         "claims": claims,
         "losses": losses,
@@ -107,30 +128,6 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
     unmeasured = (one for one in operators if _name(one) not in known and any(case.tier in tiers for case in one.cases))
     broken = tuple(suite.reason for suite in chosen.survey.broken)
     return StoredResults(measured, tuple(unmeasured), whole.problems, broken)
-
-
-_ROWS = (
-    "Each row is a case, the smallest first: the median latency of the baseline and of the variant with the largest speedup, "
-    "both of the same run (on a GPU the latency on the device, with the host's work hidden, wherever it could be taken; beside it "
-    "the time of one call as its caller sees it, and a call that the host limits says so), the speedup with its 95 % interval over rounds, how many times as fast the "
-    "fastest own kernel is as the best alternative (the fastest of the baseline and of what one would use instead, such as PyTorch's own function), launches per call (kernels in brackets where "
-    "they are others), peak memory of a call (what an implementation keeps from call to call, as a graph of its own does, is not "
-    "in it), and which part of what the device was measured to be capable of both reach, in the dtype of the case: 100 % is passed by "
-    "computing in another one. Of each series the newest record counts. Of a run of one round the intervals know nothing of how processes differ."
-)
-_CLAIMS = (
-    "Published figures were mostly measured on other devices: their ratios and counts are compared, and their times are not. "
-    "Better and worse are proven by the interval; same is what it cannot tell from the figure, or within its range, "
-    "and not proven is what was sampled too seldom to have an interval."
-)
-
-_SUMMARY = (
-    "Each row is an operator: in how many cases its best variant is proven faster or slower than the baseline, the smallest and the largest "
-    "speedup of those variants over the baseline of the same run (on a GPU of latencies on the device, with the host's work hidden, wherever they could be taken), "
-    "how many times as fast the fastest own kernel is as the best alternative, which is the fastest of the baseline and of what one would use instead, such as PyTorch's own function, "
-    "variants that are proven slower somewhere, variants that were refused, and how published figures compare. Of each series the newest record "
-    "counts. The page of an operator has every measurement, with its interval and its errors."
-)
 
 
 def results_page(
@@ -193,8 +190,7 @@ def _speedups(one: OperatorResults) -> list[Interval]:
 
 
 def _best_is(one: OperatorResults) -> str:
-    intervals = _speedups(one)
-    states = Counter("unknown" if math.isnan(speedup.low) else state_of(*speedup) for speedup in intervals)
+    states = Counter("unknown" if math.isnan(speedup.low) else state_of(*speedup) for speedup in _speedups(one))
     unproven = {"open": "not told apart", "unknown": "of one round, without an interval,"}
     order = ("faster", "open", "slower", "unknown")
     return ", ".join(f"{unproven.get(state, state)} in {states[state]}" for state in order if states[state])

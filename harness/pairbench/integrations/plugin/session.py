@@ -106,8 +106,7 @@ class PluginSession:
         ours = [item for item in items if isinstance(item, PairItem)]
         if not ours:
             return
-        words = re.findall(r"\w+", self.config.option.markexpr or "")
-        self.tiers = frozenset({*self.loader.tiers(), *words})
+        self.tiers = frozenset({*self.loader.tiers(), *re.findall(r"\w+", self.config.option.markexpr or "")})
         named = {argument.partition("::")[2] for argument in self.config.args}
         if self.options.changed_since is not None:
             from pairbench.features.since import changed_since
