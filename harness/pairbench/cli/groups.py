@@ -80,12 +80,15 @@ def check(given: Given) -> int | None:
 
     Example: pairbench store check --store results
     """
-    from pairbench.features.upkeep import check_store
+    from pairbench.features.upkeep import store_with_files
     from pairbench.store.upkeep import DAMAGED
+    from pairbench.store.upkeep import check as check_files
 
-    checked, rows = check_store(given.config)
+    checked = check_files(store_with_files(given.config))
+    findings = sorted(checked.findings, key=lambda one: (one.what != DAMAGED, one.what, one.path))  # damage first
+    rows = [{"what": one.what, "file": one.path, "reason": one.reason} for one in findings]
     put_rows("found", rows, given.output, empty="")
-    damaged = sum(row["what"] == DAMAGED for row in rows)
+    damaged = sum(one.what == DAMAGED for one in findings)
     files = f"{checked.files:,} files of {_megabytes(checked.size)}"
     remark(f"store {given.config.shown_store!r}: {files} read, {damaged or 'none'} of them damaged")
     return int(damaged > 0)

@@ -89,9 +89,8 @@ def compare(
     from pairbench.report.comparison import render_comparison
     from pairbench.workflow.comparer import Comparer
 
-    policy = policy_of(given.min_effect)
     with collector_at_rest():
-        comparer = Comparer.open(given.config, policy=policy, quiet_only=quiet_only)
+        comparer = Comparer.open(given.config, policy=policy_of(given.min_effect), quiet_only=quiet_only)
         compared = comparer.compare(reference, current, wanted=given.wanted)
     put(render_comparison(compared.comparison, given.output), nl=False)
     report_problems(compared)

@@ -309,10 +309,8 @@ def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:
 
 def _newest_of_devices(records: Sequence[Record]) -> tuple[Record, ...]:
     """Return of each device model the records of its newest run, and of those that confirm it."""
-    newest: dict[str, str] = {}
-    for record in records:
-        if record.confirms is None:
-            newest[record.device_name] = max(record.run_id, newest.get(record.device_name, ""))
+    own = sorted((one for one in records if one.confirms is None), key=lambda one: one.run_id)
+    newest = {one.device_name: one.run_id for one in own}
     return tuple(one for one in records if (one.confirms or one.run_id) == newest.get(one.device_name))
 
 

@@ -135,10 +135,9 @@ def on_devices(
     interrupted = request.context.interrupted
 
     def locked(device: Device) -> None:
-        free = device.kind == "cpu" and not timed
         lock = device_lock(device, request.progress.notify, interrupted.is_set)
         try:
-            with contextlib.nullcontext() if free else lock:
+            with contextlib.nullcontext() if device.kind == "cpu" and not timed else lock:
                 work(device)
         except InterruptedRunError:
             return

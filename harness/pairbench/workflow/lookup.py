@@ -102,9 +102,8 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
         why = "; ".join(problems) or "its runs hold none"
         raise SelectionError(f"store {place.name!r} has no series that can be read: {why}")
     if not here:
-        models = ", ".join(sorted(kinds))
         nothing = f"--device {wanted.device!r} has no series in store {place.name!r}"
-        raise SelectionError(f"{nothing}; device models are: {models}")
+        raise SelectionError(f"{nothing}; device models are: {', '.join(sorted(kinds))}")
     if len(fitting) == 1:
         return Reading(fitting[0], problems)
     names = {series.name for series in fitting}

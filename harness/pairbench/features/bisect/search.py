@@ -216,9 +216,8 @@ class _Search:
         counts: dict[int, float] = {}
 
         def counted(number: int) -> float:
-            sha = self.history[number].sha
             with self._lock():
-                counts[number] = self.loaded.count(sha, metric, environment)
+                counts[number] = self.loaded.count(self.history[number].sha, metric, environment)
             self.progress.notify(f"pairbench: {self._named(number)}: {metric} {counts[number]:g}")
             return counts[number]
 
@@ -265,10 +264,9 @@ class _Search:
             if posterior.is_enough(self._best(), self.changed):
                 return
             number = posterior.next_probe(self._posterior(), self.skipped)
-            sha = self.history[number].sha
             try:
                 with self._lock():
-                    ratio = self.loaded.log_ratio(good, sha, latency)
+                    ratio = self.loaded.log_ratio(good, self.history[number].sha, latency)
             except UnmeasurableError as error:
                 self._skip(number, str(error))
                 continue

@@ -36,7 +36,7 @@ from pairbench.store.writer import write_run
 _Z = 1.959964  # standard normal quantile of a 95 % interval
 _LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
 _COPIED = ("suite", "operator", "definition_hash", "status", "reason", "peak_bytes")
-_IMPORTED = re.compile(r"\d{8}T\d{6}-([0-9a-f]{16})")
+_IMPORTED = re.compile(r"\A\d{8}T\d{6}-([0-9a-f]{16})\Z")
 ASV, COMMITTED = "asv", "committed"
 NOT_IMPORTED = "not imported"
 _Source = tuple[str, Callable[[], ForeignRun]]  # a file's name, and what reads it
@@ -166,8 +166,6 @@ def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) 
             position=(0,) * len(values),
             at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate([0.0, *values[:-1]])),
             call_ns=tuple(values),
-            host_ns=None,
-            device_ns=None,
             throttled=(False,) * len(values),
             outlier=tuple(bool(label) for label in outliers(values)),
         )
@@ -214,8 +212,7 @@ class Intake:
 
 def _content(run_id: str) -> str:
     """Return the hash of the imported file in a run id, by which it is the same run with another time, else the id."""
-    match = _IMPORTED.fullmatch(run_id)
-    return match[1] if match else run_id
+    return _IMPORTED.sub(r"\1", run_id)
 
 
 def import_runs(

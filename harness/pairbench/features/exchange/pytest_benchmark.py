@@ -241,9 +241,8 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
     several = len({record.device_uuid or record.device_name for record in records}) > 1
     benchmarks, rest = [], []
     for record in records:
-        latency = result_of(record)
         of_record = rounds.get((Series.of(record), record.device_uuid), {})
-        timed = _timed(record, latency, of_record.get(sampled_as(record, of_record), []))
+        timed = _timed(record, result_of(record), of_record.get(sampled_as(record, of_record), []))
         # The environment's columns in which it differs from the first record, for it ran on another device.
         own = machine_info_of(record)
         differing = {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}

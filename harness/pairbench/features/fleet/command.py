@@ -137,10 +137,9 @@ def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], N
 
         def show(progress: Progress) -> None:
             table = Table(title=_head(progress), title_justify="left", box=None, pad_edge=False)
-            rows = host_rows(progress.hosts, progress.flying, progress.results)
             for name in ("host", "workers", "devices", "done", "other", "now"):
                 table.add_column(name, overflow="ellipsis", no_wrap=True)
-            for row in rows[:40]:
+            for row in host_rows(progress.hosts, progress.flying, progress.results)[:40]:
                 table.add_row(*(safe(str(value)).replace("[", "\\[") for value in row.values()))
             live.update(table)
 
@@ -174,9 +173,8 @@ def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterab
 def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
     ends = Counter(result.end for result in results)
     if output == "json":
-        units = [{**plain(result), "key": result.unit.key} for result in results]
         document = {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts))}
-        return to_json({**document, "units": units})
+        return to_json({**document, "units": [{**plain(result), "key": result.unit.key} for result in results]})
     host_totals = [{name: row[name] for name in row if name != "now"} for row in host_rows(hosts, {}, results)]
     parts = [render_rows("hosts", host_totals, output)]
     rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]

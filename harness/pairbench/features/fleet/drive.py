@@ -133,12 +133,11 @@ def runs_of(store: StoreLocation, units: Iterable[Unit]) -> WholeRuns:
 def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, Last]:
     selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
     try:
-        files = sorted(dataset_files(store, "records").files, key=lambda file: file.run_id, reverse=True)
+        unread = iter(sorted(dataset_files(store, "records").files, key=lambda file: file.run_id, reverse=True))
     except EmptyStoreError:
         return {}
     seen: dict[str, float] = {}
     found: dict[Unit, tuple[str, str]] = {}
-    unread = iter(files)
     for step in _STEPS:
         some = list(itertools.islice(unread, step))
         rows = sorted(_rows(store, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)

@@ -220,11 +220,10 @@ def _run(
     if ended == 130:
         return {"end": UnitEnd.NOT_DONE, "reason": "interrupted; what was finished is in the store"}
     if ended not in (0, 1) or not isinstance(document, dict) or "summary" not in document:
-        end = UnitEnd.SKIPPED if ended == 2 else UnitEnd.FAILED
         tail = tail_of(log)
         last = next((line for line in reversed(tail.splitlines()) if line.startswith("pairbench: ")), "")
         why = last.removeprefix("pairbench: ") or f"`pairbench run` ended with status {ended}"
-        return {"end": end, "reason": why, "log": tail}
+        return {"end": UnitEnd.SKIPPED if ended == 2 else UnitEnd.FAILED, "reason": why, "log": tail}
     log.unlink(missing_ok=True)
     statuses = document["summary"]["statuses"]
     if not statuses:
