@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pairbench.cli.options import File, Given, Text, Texts, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
+from pairbench.model.breakdown import Breakdown, NotInspected
 from pairbench.own_folders import held_folder
 from pairbench.plan import taken
 from pairbench.workflow.progress import StatusListener
@@ -363,7 +364,6 @@ def breakdown(
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """
     from pairbench.features.breakdown.breakdown import break_down, render_breakdown
-    from pairbench.model.breakdown import Breakdown, NotInspected
 
     if mode not in ("eager", "graph"):
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of eager, graph")
@@ -393,7 +393,6 @@ def diverge(given: Given, variant: str, everything: bool = False) -> int | None:
     Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
     """
     from pairbench.features.diverge import find_divergence, render_divergence
-    from pairbench.model.breakdown import NotInspected
 
     whole = find_divergence(given.config, given.operator, given.case, given.device, variant)
     found = whole.result

@@ -109,13 +109,7 @@ SHARED: dict[str, Any] = {  # the type and the declaration of each shared option
     "output": _option(str, "table, markdown or json.", "--format", "-f"),
 }
 
-_DEFAULTS = {
-    "operator": inspect.Parameter.empty,
-    "catalogue": False,
-    "device": "auto",
-    "insecure": False,
-    "output": "table",
-}
+_DEFAULTS = dict(operator=inspect.Parameter.empty, catalogue=False, device="auto", insecure=False, output="table")
 # Options that are settings, by the names that they have in `[tool.pairbench]`, too.
 _SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", "against", "store", "budget")
 

@@ -22,6 +22,7 @@ from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Compari
 from pairbench.model.plain import Value
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Selection, Wanted
+from pairbench.report.comparison import document, render_comparison
 from pairbench.report.units import listed
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
@@ -379,14 +380,10 @@ class Confirmed(Value):
         return 130 if self.again is not None and self.again.interrupted else self.judged.exit_code()
 
     def render(self, output: str) -> str:
-        from pairbench.report.comparison import render_comparison
-
         lines = [f"Measured again in run {self.again.run_id}"] if self.again else []
         return "\n\n".join([*lines, render_comparison(self.judged.comparison, output)])
 
     def plain(self) -> dict[str, Any]:
-        from pairbench.report.comparison import document
-
         again = self.again.run_id if self.again else None
         return {"confirming_run_id": again, "comparison": document(self.judged.comparison)}
 

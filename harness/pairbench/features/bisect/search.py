@@ -215,11 +215,10 @@ class _Search:
         environment = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
         counts: dict[int, float] = {}
 
-        def counted(number: int) -> float:
+        def counted(number: int) -> None:
             with self._lock():
                 counts[number] = self.loaded.count(self.history[number].sha, metric, environment)
             self.progress.notify(f"pairbench: {self._named(number)}: {metric} {counts[number]:g}")
-            return counts[number]
 
         for number, end in ((0, "--good"), (self.last, "--bad")):
             try:

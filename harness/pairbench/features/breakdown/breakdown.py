@@ -177,14 +177,7 @@ def _us(ns: float) -> float:
 
 
 def break_down(
-    config: Config,
-    operator: str,
-    case: str | None,
-    device: str,
-    wanted: Sequence[str],
-    *,
-    trace: Path | None,
-    keep: bool,
+    config: Config, operator: str, case: str | None, device: str, wanted: list[str], *, trace: Path | None, keep: bool
 ) -> tuple[CaseBreakdown, str | None]:
     """Return the breakdown of some implementations of one case, and the path under which the store keeps it, if `keep`."""
     with open_case(config, operator, case, device) as whole:
