@@ -303,7 +303,7 @@ def results(
     options = [*(f"--tier {name}" for name in tiers or ()), *([f"--store {given.store}"] if given.store else [])]
     options += ["--format markdown", *(["--pages FOLDER"] if pages else [])]
     command, summary = " ".join(["pairbench results", *given.select, *options]), pages is not None
-    page = results_page(found.measured, found.unmeasured, given.output, command=command, tiers=taken, summary=summary)
+    page = results_page(found, given.output, command=command, tiers=taken, summary=summary)
     if pages:
         for name, text in operator_pages(found.measured, command=command).items():
             write(pages / f"{name}.md", text, make_folder=True, option="--pages")

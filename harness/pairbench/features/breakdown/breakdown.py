@@ -44,8 +44,7 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
         parts += [render_rows(str(part.entry), tree_rows(part, expand=expand), output)]
         parts += ["\n".join(escape(sentence) for sentence in sentences(part)) + "\n"]
         parts += [render_rows(f"{part.entry}: {title}", rows, output) for title, rows in tables(part)]
-    several = [part for part in breakdown.parts if isinstance(part, Breakdown)]
-    if len(several) > 1:
+    if len(several := [part for part in breakdown.parts if isinstance(part, Breakdown)]) > 1:
         parts.append(render_rows("side by side, in us", side_by_side(several), output))
     return "\n".join(parts)
 

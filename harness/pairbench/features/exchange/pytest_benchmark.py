@@ -165,8 +165,7 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
         "dirty": foreign.optional(commit, "dirty", bool) if known else None,
     }
     # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
-    run_id = run.get("run_id")
-    if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
+    if isinstance(run_id := run.get("run_id"), str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
         kinds: dict[str, type] = {"dirty": bool, "commit_number": int, "pull_request": int}
         known_run = {name: foreign.optional(run, name, kinds.get(name, str)) for name in RUN_COLUMNS}
         columns = known_run | {"started_at": known_run["started_at"] or columns["started_at"]}
@@ -322,8 +321,7 @@ def _by_place(samples: Sequence[Samples]) -> dict[tuple[Series | None, str | Non
             pairs = zip(taken or (), row.throttled, strict=False)
             known = [(value, throttled) for value, throttled in pairs if value is not None]
             good = [value for value, throttled in known if not throttled]
-            kept = good if 2 * len(good) > len(known) else [value for value, _ in known]
-            if kept:
+            if kept := good if 2 * len(good) > len(known) else [value for value, _ in known]:
                 latencies.setdefault((series, row.device_uuid), {}).setdefault(latency.name, []).append(tuple(kept))
     return latencies
 

@@ -177,8 +177,7 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
         return to_json({**document, "units": [{**plain(result), "key": result.unit.key} for result in results]})
     host_totals = [{name: row[name] for name in row if name != "now"} for row in host_rows(hosts, {}, results)]
     parts = [render_rows("hosts", host_totals, output)]
-    rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]
-    if rest:
+    if rest := [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]:
         rows = [{"unit": one.unit.name, "end": one.end.value, "host": one.host, "reason": one.reason} for one in rest]
         parts.append(render_rows("not measured", rows[:_LISTED], output))
         if len(rest) > _LISTED:

@@ -88,11 +88,9 @@ def security_of(certificates: Path | None) -> Any:
     files = {"tls_ca_file": certificates / f"{AUTHORITY}.pem"}
     for role in ROLES:
         # A host has those of its own role, and uses them for whatever it does.
-        own = certificates / f"{role}.pem"
-        if own.exists():
+        if (own := certificates / f"{role}.pem").exists():
             files |= {f"tls_{role}_cert": own, f"tls_{role}_key": certificates / f"{role}.key"}
-    absent = [str(file) for file in files.values() if not file.is_file()]
-    if absent or len(files) == 1:
+    if (absent := [str(file) for file in files.values() if not file.is_file()]) or len(files) == 1:
         what = absent[0] if absent else f"{certificates}/worker.pem"
         raise UsageError(f"--certificates: {what} is not there, expected a folder of `pairbench fleet certificates`")
     return Security(require_encryption=True, **{name: str(file) for name, file in files.items()})

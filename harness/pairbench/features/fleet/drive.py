@@ -397,8 +397,7 @@ class Drive:
 
     def _words(self, need: str) -> str:
         there = sorted({offer.model for host in self.progress.hosts for offer in host.offers})
-        last = next((one for one in self._last.values() if one.identity == need), None)
-        if last is not None:
+        if (last := next((one for one in self._last.values() if one.identity == need), None)) is not None:
             seen = f"which measured their series last, at {last.seen:%Y-%m-%d %H:%M}, and is not here"
             return f"{need} of {last.host}, {seen}; when it has been away for a day another one takes over"
         return f"{need}, which no host has; there are {', '.join(there) or 'no hosts'}"

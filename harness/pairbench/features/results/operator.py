@@ -241,8 +241,7 @@ def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
     names = sorted({name for point in points for name in point.axes}, key=lambda name: (name == SIZE, name))
     for name in names:
         values = list(dict.fromkeys(point.axes[name] for point in points if name in point.axes))
-        numbers = sorted(filter(is_number, values))
-        if len(numbers) == len(values):
+        if len(numbers := sorted(filter(is_number, values))) == len(values):
             yield from (AxisBound(name, relation, value) for relation in (">=", "<=") for value in numbers)
         else:
             yield from (AxisBound(name, "=", value) for value in values)

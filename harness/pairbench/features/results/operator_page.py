@@ -334,6 +334,5 @@ def _gaps(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block
         "No measurement of the cases": [labels[case.key] for case in results.missing],
         "Measured with an earlier definition of the operator": [labels[key] for key in results.outdated],
     }
-    sentences = [f"{words}: {listed(names, _NAMED_GAPS, '; ')}." for words, names in gaps.items() if names]
-    if sentences:
+    if sentences := [f"{words}: {listed(names, _NAMED_GAPS, '; ')}." for words, names in gaps.items() if names]:
         yield Items(texts=tuple(sentences))

@@ -131,13 +131,7 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
 
 
 def results_page(
-    results: Sequence[OperatorResults],
-    unmeasured: Sequence[OperatorDescription],
-    output: str,
-    *,
-    command: str,
-    tiers: Sequence[str],
-    summary: bool = False,
+    found: StoredResults, output: str, *, command: str, tiers: Sequence[str], summary: bool = False
 ) -> str:
     """Return the page in one of the formats; a summary leaves out what `operator_pages` have."""
 
@@ -146,22 +140,27 @@ def results_page(
         about = (_SUMMARY,) if summary else (_ROWS, _CLAIMS)
         texts = [
             f"Made by {command}, and never by hand. Cases of the tier{'s' if len(named) > 1 else ''} {' and '.join(named)}.",
-            *(about if results else ["The store holds no measurement of these tiers: pairbench run makes some."]),
+            *(
+                about
+                if found.measured
+                else ["The store holds no measurement of these tiers: pairbench run makes some."]
+            ),
         ]
         page: list[Block] = [Heading(text="Results", level=1), *(Line(text=clean(text), gap=True) for text in texts)]
-        for device, several in groupby(results, key=lambda one: one.device_name):
+        for device, several in groupby(found.measured, key=lambda one: one.device_name):
             on_device = list(several)
             page += [Heading(text=device, level=2), table_of(_GLANCE, on_device)]
             page += [block for one in on_device if not summary for block in operator_blocks(one)]
         lines = []
-        for operator in unmeasured:
+        for operator in found.unmeasured:
             cases, claims = sum(case.tier in named for case in operator.cases), len(operator.claims)
             suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
             lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
         return [*page, Heading(text="Not measured yet", level=2), Items(texts=tuple(lines))] if lines else page
 
     def document() -> dict[str, Any]:
-        return {"tiers": tiers, "results": [plain(one) for one in results], "unmeasured": list(map(_name, unmeasured))}
+        measured, unmeasured = list(map(plain, found.measured)), list(map(_name, found.unmeasured))
+        return {"tiers": tiers, "results": measured, "unmeasured": unmeasured}
 
     return render_page(output, document, blocks, None)
 
