@@ -39,7 +39,7 @@ _VERDICTS = {  # each with its sentence and the exit code of the command
 }
 _LONGEST = 1 << 16  # bytes of a request
 _PATIENCE_S = 10.0  # for a client to send its request, as others wait
-_COPIED = (
+_COPIED = (  # the columns of a record that an answer has, too
     *("case", "mode", "max_abs_error", "oracle_ratio", "margin", "launches_per_call", "ops_per_call"),
     *("peak_bytes", "saved_bytes", "roofline_fraction"),
 )

@@ -28,7 +28,7 @@ from pairbench.workflow.lookup import RunSelector, matching
 from pairbench.workflow.record import Kept, record_run, settle
 from pairbench.workflow.setup import Request, stamp, store_of
 
-_Tried = tuple[tuple[Record, ...], tuple[str, ...], str]
+_Tried = tuple[tuple[Record, ...], tuple[str, ...], str]  # records of a run, problems of its files, and its id
 _NEWEST = 50  # the number of newest runs that are gone through for one that has a series
 
 

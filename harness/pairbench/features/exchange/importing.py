@@ -35,13 +35,13 @@ from pairbench.store.writer import write_run
 
 _Z = 1.959964  # standard normal quantile of a 95 % interval
 _LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
-_COPIED = ("suite", "operator", "definition_hash", "status", "reason", "peak_bytes")
-_IMPORTED = re.compile(r"\A\d{8}T\d{6}-([0-9a-f]{16})\Z")
+_COPIED = ("suite", "operator", "definition_hash", "status", "reason", "peak_bytes")  # columns that a result has
+_IMPORTED = re.compile(r"\A\d{8}T\d{6}-([0-9a-f]{16})\Z")  # the id of an imported run, with the hash of its file
 ASV, COMMITTED = "asv", "committed"
 NOT_IMPORTED = "not imported"
 _Source = tuple[str, Callable[[], ForeignRun]]  # a file's name, and what reads it
-_TIME, _PEAK = "time", "peakmemory"
-_PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
+_TIME, _PEAK = "time", "peakmemory"  # two kinds of benchmarks of asv
+_PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}  # how the names of their functions begin
 EXPECTED = "a result file of asv (api version 2)"
 _EXISTING = "existing"  # in such environments asv did not check the code out, which may differ from the commit's
 

@@ -47,7 +47,7 @@ PLUGIN = "pairbench"
 BUSY = "busy"  # the `end` of a unit that was not begun because other work kept the host busy
 _POLL_S, _GRACE_S = 0.2, 30.0  # Seconds between two looks at the process, and those that it has to end in order
 HOST = "HOST"  # the resource of which every worker has one, and every unit takes one
-_KNOWN, _HELD_UP = "pairbench", "pairbench_held_up"
+_KNOWN, _HELD_UP = "pairbench", "pairbench_held_up"  # names of what a worker tells the scheduler of itself
 _WATCH_S = 5.0  # between two looks for other work on the host
 
 
