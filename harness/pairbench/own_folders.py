@@ -113,17 +113,10 @@ def sweep_folders(base: Path | None = None, prefix: str = _HELD) -> None:
 
 def is_held(folder: Path) -> bool:
     try:
-        descriptor = os.open(folder, _FOLDER_ITSELF)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)
+        with locked(folder, _FOLDER_ITSELF):
+            return False
+    except OSError as error:
+        return error.filename is None  # it was opened, and not locked
 
 
 @contextlib.contextmanager

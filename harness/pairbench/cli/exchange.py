@@ -146,5 +146,4 @@ def recipe(given: Given, name: Text = None, file: File = None, force: bool = Fal
     if file is not None:
         names = ", ".join(one.name for one in known)
         raise UsageError(f"--output {str(file)!r} needs the name of a recipe, one of {names}")
-    rows = [{"recipe": one.name, "for": one.purpose, "file": one.place} for one in known]
-    put_rows("recipes", rows, given.output)
+    put_rows("recipes", [{"recipe": one.name, "for": one.purpose, "file": one.place} for one in known], given.output)

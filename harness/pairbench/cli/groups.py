@@ -15,6 +15,12 @@ store_verbs = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+fleet_verbs = typer.Typer(
+    help="Measure on many hosts: one scheduler, a worker a host, and a command that hands out units. All of them trust one another.\n\n"
+    "Example: pairbench fleet run suites --scheduler tls://head:8786 --store s3://bucket/results",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @store_verbs.command()
@@ -32,8 +38,7 @@ def push(given: Given) -> int | None:
 
     rows = [push_waiting(given.config, one, given=given.store is not None) for one in list(waiting())]
     shown = [{name: row[name] for name in row if name != "reason"} for row in rows]
-    found = rows if given.output == "json" else shown
-    put_rows("pushed", found, given.output, empty="Nothing waits to be published")
+    put_rows("pushed", rows if given.output == "json" else shown, given.output, empty="Nothing waits to be published")
     remark(*(row["reason"] for row in rows if "reason" in row))
     return 4 if any(row["outcome"] == WAITS for row in rows) else 0
 
@@ -75,12 +80,15 @@ def check(given: Given) -> int | None:
 
     Example: pairbench store check --store results
     """
-    from pairbench.features.upkeep import check_store
+    from pairbench.features.upkeep import store_with_files
     from pairbench.store.upkeep import DAMAGED
+    from pairbench.store.upkeep import check as check_files
 
-    checked, rows = check_store(given.config)
+    checked = check_files(store_with_files(given.config))
+    findings = sorted(checked.findings, key=lambda one: (one.what != DAMAGED, one.what, one.path))  # damage first
+    rows = [{"what": one.what, "file": one.path, "reason": one.reason} for one in findings]
     put_rows("found", rows, given.output, empty="")
-    damaged = sum(row["what"] == DAMAGED for row in rows)
+    damaged = sum(one.what == DAMAGED for one in findings)
     files = f"{checked.files:,} files of {_megabytes(checked.size)}"
     remark(f"store {given.config.shown_store!r}: {files} read, {damaged or 'none'} of them damaged")
     return int(damaged > 0)
@@ -119,14 +127,6 @@ def prune(given: Given, older: str, samples: bool = False, yes: bool = False) ->
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
-
-
-fleet_verbs = typer.Typer(
-    help="Measure on many hosts: one scheduler, a worker a host, and a command that hands out units. All of them trust one another.\n\n"
-    "Example: pairbench fleet run suites --scheduler tls://head:8786 --store s3://bucket/results",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 
 
 @fleet_verbs.command()

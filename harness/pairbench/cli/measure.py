@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pairbench.cli.options import File, Given, Text, Texts, argument, option, verb
 from pairbench.cli.say import put, put_rows, remark, report_problems
 from pairbench.errors import PairbenchError, SelectionError, UsageError
+from pairbench.model.breakdown import Breakdown, NotInspected
 from pairbench.model.plan import BASELINE
 from pairbench.own_folders import held_folder
 from pairbench.plan import taken
@@ -251,8 +252,8 @@ def _show_run(
 
     text = "" if output == "json" else render(believed(done.records), output)
     done.wall_s, narrowed = time.monotonic() - began, chosen.narrowed
-    problems = {one.suite for one in chosen.survey.operators if one.source.startswith(PROBLEM)}
-    shares, weighed = fast_p(done.records, problems), weighted(done.records, chosen.survey.operators)
+    shares = fast_p(done.records, {one.suite for one in chosen.survey.operators if one.source.startswith(PROBLEM)})
+    weighed = weighted(done.records, chosen.survey.operators)
     if output == "json":
         document = {
             "run_id": done.run_id,
@@ -438,7 +439,6 @@ def breakdown(
     Example: pairbench breakdown suites/conv.py::causal_conv3d --case dtype=bfloat16 -i all --trace conv.json
     """
     from pairbench.features.breakdown.breakdown import break_down, render_breakdown
-    from pairbench.model.breakdown import Breakdown, NotInspected
 
     if mode not in ("eager", "graph"):
         raise UsageError(f"--mode {mode!r} cannot be broken down, expected one of eager, graph")
@@ -468,7 +468,6 @@ def diverge(given: Given, variant: str, everything: bool = False) -> int | None:
     Example: pairbench diverge my_model.py::decoder --variant fused --case dtype=bfloat16
     """
     from pairbench.features.diverge import find_divergence, render_divergence
-    from pairbench.model.breakdown import NotInspected
 
     whole = find_divergence(given.config, given.operator, given.case, given.device, variant)
     found = whole.result

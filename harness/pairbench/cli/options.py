@@ -109,13 +109,7 @@ SHARED: dict[str, Any] = {  # the type and the declaration of each shared option
     "output": _option(str, "table, markdown or json.", "--format", "-f"),
 }
 
-_DEFAULTS = {
-    "operator": inspect.Parameter.empty,
-    "catalogue": False,
-    "device": "auto",
-    "insecure": False,
-    "output": "table",
-}
+_DEFAULTS = dict(operator=inspect.Parameter.empty, catalogue=False, device="auto", insecure=False, output="table")
 # Options that are settings, by the names that they have in `[tool.pairbench]`, too.
 _SETTINGS = ("catalogue", "tier", "mode", "rounds", "timer", "tf32", "timeout", "against", "store", "budget")
 
@@ -195,9 +189,8 @@ def _given(values: dict[str, Any], own: Container[str], settings: dict[str, Any]
     chosen = {**settings, **{name: values[name] for name in _SETTINGS if values.get(name) is not None}}
     stored = {name: value for name in ("mode", "tier") if (value := values.get(f"stored_{name}"))}
     config = configure(values.get("output", "table"), **stored, **chosen)
-    names = [*(values.get("stored_select") or ()), *(values.get("names") or ())]
     wanted = Wanted(
-        select=stored_select(config, names),
+        select=stored_select(config, [*(values.get("stored_select") or ()), *(values.get("names") or ())]),
         implementations=tuple(values.get("stored_implementation") or ()),
         modes=config.settings.modes if "mode" in stored else (),
         tiers=config.settings.tiers if "tier" in stored else (),

@@ -13,6 +13,10 @@ from pairbench.errors import UsageError
 from pairbench.model.plain import safe
 from pairbench.workflow.setup import configure as configure_quietly
 
+if TYPE_CHECKING:
+    from pairbench.model.comparison import Comparison
+    from pairbench.workflow.comparer import ComparedRuns
+
 printed: list[bool] = []
 """Not empty once a command has printed its result on stdout."""
 
@@ -20,8 +24,7 @@ printed: list[bool] = []
 def put(text: object = "", *, nl: bool = True) -> None:
     """Print on stdout what was asked for; `nl` says whether a line break follows."""
     printed.append(True)
-    colored = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    typer.echo(safe(str(text), colored=colored), nl=nl)
+    typer.echo(safe(str(text), colored=sys.stdout.isatty() and "NO_COLOR" not in os.environ), nl=nl)
 
 
 def put_rows(title: str, rows: Sequence[Mapping[str, object]], output: str, *, empty: str | None = None) -> None:
@@ -65,11 +68,6 @@ def write(target: Path, content: str | bytes, *, make_folder: bool = False, opti
     except OSError as error:
         problem = f"{option} {str(target)!r} cannot be written: {error.strerror or error}"
         raise UsageError(f"{problem}; expected a file in a folder that is there") from error
-
-
-if TYPE_CHECKING:
-    from pairbench.model.comparison import Comparison
-    from pairbench.workflow.comparer import ComparedRuns
 
 
 def report_problems(compared: "ComparedRuns") -> None:

@@ -17,6 +17,7 @@ _SIDE = (
     "auto, latest, latest~N (the Nth before it), previous, last:N, a run id or its beginning, a commit, branch or tag, a date or dates (2026-11-01..2026-11-07), "
     "a parquet file, or another store."
 )
+Style = StrEnum("Style", {"SCREEN": "screen", "PAPER": "paper"})  # what a chart is drawn for
 
 
 @verb(
@@ -88,9 +89,8 @@ def compare(
     from pairbench.report.comparison import render_comparison
     from pairbench.workflow.comparer import Comparer
 
-    policy = policy_of(given.min_effect)
     with collector_at_rest():
-        comparer = Comparer.open(given.config, policy=policy, quiet_only=quiet_only)
+        comparer = Comparer.open(given.config, policy=policy_of(given.min_effect), quiet_only=quiet_only)
         compared = comparer.compare(reference, current, wanted=given.wanted)
     put(render_comparison(compared.comparison, given.output), nl=False)
     report_problems(compared)
@@ -140,9 +140,6 @@ def _check_picture(file: Path | None, suffixes: tuple[str, ...]) -> None:
     if file is not None and file.suffix.lower() not in suffixes:
         expected = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
         raise UsageError(f"--output {str(file)!r} ends in {file.suffix or 'nothing'!r}, expected {expected}")
-
-
-Style = StrEnum("Style", {"SCREEN": "screen", "PAPER": "paper"})  # what a chart is drawn for
 
 
 @verb(
@@ -306,7 +303,7 @@ def results(
     options = [*(f"--tier {name}" for name in tiers or ()), *([f"--store {given.store}"] if given.store else [])]
     options += ["--format markdown", *(["--pages FOLDER"] if pages else [])]
     command, summary = " ".join(["pairbench results", *given.select, *options]), pages is not None
-    page = results_page(found.measured, found.unmeasured, given.output, command=command, tiers=taken, summary=summary)
+    page = results_page(found, given.output, command=command, tiers=taken, summary=summary)
     if pages:
         for name, text in operator_pages(found.measured, command=command).items():
             write(pages / f"{name}.md", text, make_folder=True, option="--pages")

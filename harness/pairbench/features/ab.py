@@ -40,6 +40,10 @@ from pairbench.workflow.git import Checkout, find_commit, open_checkouts, reposi
 from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.setup import Chosen, choose, default_places, moved_names, open_context, pick_devices, stamp
 
+SIDES = ("reference", "current")  # the names of the two sides, which are also in the ids of their runs
+Parts = list[tuple[Run, list[Outcome]]]  # the outcomes of each case of one side, and the run that they belong to
+_ROUNDS = 5  # the default: a round is one pair of ratios, and few tell little of the spread of pairs
+
 
 class Arguments(Value):
     repository: Path
@@ -161,12 +165,10 @@ def _text_on_side(text: str, asked: Arguments, checkout: Checkout, root: Path, m
 
 def to_measure_again(changes: Sequence[Change]) -> frozenset[Series]:
     """Return the series that are slower or may be: further rounds tell. Counts are exact and need none."""
-    worse = set(suspects(changes))
-
-    def again(change: Change, item: Judgement) -> bool:
-        return (item.verdict is Verdict.SLOWER and change.series in worse) or suspicious(item)
-
-    return frozenset(change.series for change in changes if any(again(change, item) for item in change.judgements))
+    worse, judged = set(suspects(changes)), ((one.series, item) for one in changes for item in one.judgements)
+    return frozenset(
+        series for series, item in judged if suspicious(item) or (item.verdict is Verdict.SLOWER and series in worse)
+    )
 
 
 def with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
@@ -190,11 +192,6 @@ def with_outputs(change: Change, compared: OutputsCompared | None) -> Change:
     if outcome is GateOutcome.FAILED:
         return replace(change, reason=reason, attribution=Attribution.CODE)
     return replace(change, reason=f"{reason}; {change.reason}")
-
-
-SIDES = ("reference", "current")  # the names of the two sides, which are also in the ids of their runs
-Parts = list[tuple[Run, list[Outcome]]]  # the outcomes of each case of one side, and the run that they belong to
-_ROUNDS = 5  # the default: a round is one pair of ratios, and few tell little of the spread of pairs
 
 
 @dataclass(frozen=True)
@@ -292,8 +289,7 @@ class _Measurement:
         alternation.profile()
         self._take_in_load()
         first = self._compare()
-        again = to_measure_again(first.comparison.changes)
-        slower = {(series.suite, series.case) for series in again}
+        slower = {(series.suite, series.case) for series in to_measure_again(first.comparison.changes)}
         self.again = [twin for twin in alternation.twins if (twin.current.planned.operator.suite, twin.key) in slower]
         if not self.again:
             return first

@@ -23,6 +23,9 @@ from pairbench.workflow.progress import PlainProgress, open_progress
 from pairbench.workflow.record import record_run
 from pairbench.workflow.setup import Request, open_context, pick_devices, store_of
 
+_Made = TypeVar("_Made")
+_MOVED = (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.FAILED)
+
 
 def every(commits: int, step: int) -> tuple[int, ...]:
     """Return the index of every `step`-th commit, oldest first, with the newest among them."""
@@ -54,11 +57,6 @@ def render_backfilled(filled: Collection[Filled], skipped: Collection[Skipped], 
         named = {"commit": commit.sha[:10], "date": commit.committed_at[:10], "subject": commit.subject}
         rows.append({**named, "records": number, "run": run})
     return render_rows("commits", rows, output)
-
-
-_Made = TypeVar("_Made")
-
-_MOVED = (GateOutcome.REGRESSION, GateOutcome.IMPROVEMENT, GateOutcome.FAILED)
 
 
 def backfill(
@@ -141,8 +139,7 @@ class Backfill:
     def steps(self, most: int) -> Iterator[int]:
         changed = self._changed()
         for _ in range(most):
-            pairs = itertools.pairwise(sorted(self.filled))
-            judged = [(pair, compare(*map(self._stored, pair))) for pair in pairs]
+            judged = [(pair, compare(*map(self._stored, pair))) for pair in itertools.pairwise(sorted(self.filled))]
             differing = [pair for pair, changes in judged if any(one.outcome in _MOVED for one in changes)]
             index = next_step(changed, self.filled, self.skipped, differing)
             if index is None:

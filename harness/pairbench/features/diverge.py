@@ -142,7 +142,6 @@ def _row(layer: Layer, part: Divergence) -> dict[str, Any]:
     gap = layer.gap
     baseline, variant = layer.dtypes
     off = "first" if layer is part.first else "off, not around it" if layer.contained else "off" if layer.off else ""
-    remarks = filter(None, (off, "further from float64" if layer.worse else ""))
     return {
         "module": layer.module or "the whole",
         "class": layer.class_name,
@@ -153,7 +152,7 @@ def _row(layer: Layer, part: Divergence) -> dict[str, Any]:
         "dtype": baseline if baseline == variant else f"{baseline} / {variant}",
         "baseline_to_float64": error(layer.baseline_oracle),
         "variant_to_float64": error(layer.variant_oracle),
-        "remark": layer.incomparable or ", ".join(remarks),
+        "remark": layer.incomparable or ", ".join(filter(None, (off, "further from float64" if layer.worse else ""))),
     }
 
 
@@ -186,7 +185,6 @@ def find_divergence(config: Config, operator: str, case: str | None, device: str
             raise SelectionError(f"{name} has no variant {variant!r}, expected one of {', '.join(known)}")
         one = whole.only((known[variant],))
         # Triton's interpreter computes what the kernels do, which is all that is asked here.
-        interpret = one.device.kind == "cpu"
         found: Divergence | NotInspected
-        (found,) = one.inspect("diverge", one.planned.skipped, DivergeCase, interpret=interpret)
+        (found,) = one.inspect("diverge", one.planned.skipped, DivergeCase, interpret=one.device.kind == "cpu")
         return CaseDivergence(operator=one.planned.operator, case=one.planned.case, device=one.device, result=found)

@@ -37,6 +37,12 @@ _VERDICTS = {  # each with its sentence and the exit code of the command
     "refused": ("the problem cannot tell right from wrong, or does not run", 3),
     "skipped": ("it was not tried", 3),
 }
+_LONGEST = 1 << 16  # bytes of a request
+_PATIENCE_S = 10.0  # for a client to send its request, as others wait
+_COPIED = (  # the columns of a record that an answer has, too
+    *("case", "mode", "max_abs_error", "oracle_ratio", "margin", "launches_per_call", "ops_per_call"),
+    *("peak_bytes", "saved_bytes", "roofline_fraction"),
+)
 
 
 class CaseAnswer(Value):
@@ -133,10 +139,6 @@ def judge(
         raise InterruptedRunError
     kept_from = can_be_kept_from() if settings.isolated else ()
     return replace(answer_of(operators[0], name, done.records), kept_from=kept_from)
-
-
-_LONGEST = 1 << 16  # bytes of a request
-_PATIENCE_S = 10.0  # for a client to send its request, as others wait
 
 
 def serve(config: Config, device: str, address: str, notify: Callable[[str], None]) -> None:
@@ -239,12 +241,6 @@ def answer_of(operator: OperatorDescription, candidate: str, records: Iterable[R
         device=next((one.device_name for several in by_case.values() for one in several.values()), None),
         cases=cases,
     )
-
-
-_COPIED = (
-    *("case", "mode", "max_abs_error", "oracle_ratio", "margin", "launches_per_call", "ops_per_call"),
-    *("peak_bytes", "saved_bytes", "roofline_fraction"),
-)
 
 
 def _case(beside: dict[str | None, Record], record: Record) -> CaseAnswer:

@@ -28,6 +28,9 @@ from pairbench.workflow.lookup import RunSelector, matching
 from pairbench.workflow.record import Kept, record_run, settle
 from pairbench.workflow.setup import Request, stamp, store_of
 
+_Tried = tuple[tuple[Record, ...], tuple[str, ...], str]  # records of a run, problems of its files, and its id
+_NEWEST = 50  # the number of newest runs that are gone through for one that has a series
+
 
 def render_calibrations(calibrations: Sequence[Calibration], output: str) -> str:
     if output == "json":
@@ -90,10 +93,6 @@ def calibrations_of(runs: Sequence[Sequence[Record]], now: dt.datetime) -> tuple
         known = {"device_name": name, "environment_hash": hash_, **made, **calibrate_from(of_device)._asdict()}
         calibrations.append(Calibration(runs=ids, **known))
     return tuple(calibrations)
-
-
-_Tried = tuple[tuple[Record, ...], tuple[str, ...], str]
-_NEWEST = 50  # the number of newest runs that are gone through for one that has a series
 
 
 def accept_level(

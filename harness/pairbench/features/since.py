@@ -22,6 +22,12 @@ from pairbench.workflow.git import git, open_checkouts, repository_of, resolve, 
 from pairbench.workflow.requested import Narrowed, OperatorKey
 from pairbench.workflow.setup import Request, catalogue_folder, default_places, moved_names, shown
 
+_Described = tuple[OperatorDescription, ...] | BrokenSuite
+# The part of the untouched operators that is measured, and the most of them. One alone may be slower for a reason of its own, which three
+# hardly are at once; more would cost the time that leaving out saves.
+_CONTROL_PART, _MOST_CONTROLS = 0.05, 3
+_CONTROL_TIERS = ("real", "smoke", "headline")  # the best first: long enough to repeat well, and not minutes long
+
 
 class TouchedSuite(NamedTuple):
     suite: str
@@ -53,8 +59,7 @@ class FilesSince(Value):
     def touched(self, suites: tuple[tuple[str, Path], ...], olds: dict[Path, Path]) -> Iterator[TouchedSuite]:
         """Yield the suites with differing files; `olds` has the old paths of suites that have moved."""
         for suite, file in suites:
-            old = olds.get(file)
-            was = next((path for path in (file, old) if path in self.there), None)
+            was = next((path for path in (file, olds.get(file)) if path in self.there), None)
             reached = reached_files(file, self.repository)
             folders = {path.parent for path in reached.tree}
             sources = {path for path in self.differing if path.suffix in SOURCES and path.parent in folders}
@@ -79,9 +84,6 @@ class FilesSince(Value):
 
 def _paths(repository: Path, listed: str) -> frozenset[Path]:
     return frozenset(repository / name for name in listed.split("\0") if name)
-
-
-_Described = tuple[OperatorDescription, ...] | BrokenSuite
 
 
 def compare_operators(
@@ -144,12 +146,6 @@ def _describe_both(
     with Workers(context, ANY) as workers:
         now = {one.suite: describe(workers, one.suite, one.file, deep=True) for one in suites}
     return before, {suite: found for suite, found in now.items() if not isinstance(found, BrokenSuite)}
-
-
-# The part of the untouched operators that is measured, and the most of them. One alone may be slower for a reason of its own, which three
-# hardly are at once; more would cost the time that leaving out saves.
-_CONTROL_PART, _MOST_CONTROLS = 0.05, 3
-_CONTROL_TIERS = ("real", "smoke", "headline")  # the best first: long enough to repeat well, and not minutes long
 
 
 def changed_since(

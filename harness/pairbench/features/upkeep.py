@@ -1,4 +1,4 @@
-"""`pairbench store`: the spool published, old records merged, damage named, old samples removed; a row for each of them."""
+"""`pairbench store`: the spool published, and old samples removed; a row for each of them."""
 
 import datetime as dt
 import re
@@ -8,7 +8,7 @@ from pairbench.config import Config
 from pairbench.errors import EmptyStoreError, PairbenchError, UsageError
 from pairbench.model.plain import HIDDEN
 from pairbench.store.location import FOLDERS, StoreLocation
-from pairbench.store.upkeep import DAMAGED, Checked, OldSamples, check, old_samples, remove
+from pairbench.store.upkeep import OldSamples, old_samples, remove
 from pairbench.store.writer import Waiting, push
 
 PUBLISHED, WAITS = "published", "still waits"
@@ -30,13 +30,6 @@ def push_waiting(config: Config, one: Waiting, *, given: bool) -> dict[str, Any]
     if done.problems:
         return row | {"reason": "; ".join(done.problems)}
     return row | {"store": location.address, "outcome": PUBLISHED, "files": done.value}
-
-
-def check_store(config: Config) -> tuple[Checked, list[dict[str, Any]]]:
-    """Return the result of reading the whole store, and a row for each finding, damage first."""
-    checked = check(store_with_files(config))
-    rows = [{"what": one.what, "file": one.path, "reason": one.reason} for one in checked.findings]
-    return checked, sorted(rows, key=lambda row: (row["what"] != DAMAGED, row["what"], row["file"]))
 
 
 def prune_store(config: Config, *, older: str, sure: bool) -> tuple[list[OldSamples], list[str]]:

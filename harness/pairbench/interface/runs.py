@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pairbench.features.attempt.attempts import Attempt
+    from pairbench.stats import Interval
 
 _BEST = ("operator", "case", "mode", "device_name", "implementation")  # columns of `Result.best`
-_SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 Words = str | Iterable[str] | None
 """A word, or several."""
 
@@ -50,6 +50,11 @@ def frame_of(records: Sequence[Record]) -> "pd.DataFrame":
     values = {name: [case.get(name) for case in cases] for name in names}
     axes = {name: [tuple(one) if isinstance(one, list) else one for one in axis] for name, axis in values.items()}
     return found.assign(**axes)
+
+
+def with_ends(name: str, interval: "Interval | None") -> dict[str, float | None]:
+    """Return an estimate and the ends of its interval as values of columns."""
+    return dict(zip((name, f"{name}_low", f"{name}_high"), interval or (None, None, None), strict=True))
 
 
 def samples_frame(samples: Sequence[Samples]) -> "pd.DataFrame":
@@ -113,8 +118,8 @@ class Result:
         for of_case in medians.values():
             fastest, record = min(of_case, key=itemgetter(0))
             row = {name: getattr(record, name) for name in _BEST} | {"p50_us": fastest / 1e3}
-            rows.append(row | dict(zip(_SPEEDUP, speedup_of(record) or (None, None, None), strict=True)))
-        return as_frame(rows, [*_BEST, "p50_us", *_SPEEDUP])
+            rows.append(row | with_ends("speedup", speedup_of(record)))
+        return as_frame(rows, [*_BEST, "p50_us", *with_ends("speedup", None)])
 
     def plot(self, x: str | None = None, y: str | None = None, *, log: bool | None = None) -> "Figure":
         """Draw a line for each implementation along an axis of the cases, with 95 % intervals, and mark where it crosses the baseline's.
@@ -174,13 +179,11 @@ class Result:
 
         table = html_table(self.records, ["interrupted: this is what was finished"] if self.interrupted else [])
         picture = ""
-        try:
+        with contextlib.suppress(SelectionError):  # no axis, or several: .plot(x=...) says which there are
             chart = axis_chart(self.records)
             if any(len(line.points) > 1 for panel in chart.panels for line in panel.lines):
                 sentences = "".join(f"<p>{sentence}.</p>" for sentence in map(escape, crossover_sentences(chart)))
                 picture = svg_element(chart) + sentences
-        except SelectionError:  # no axis, or several: .plot(x=...) says which there are
-            pass
         return f"{table}{picture}{html_text(chr(10).join(self.lines)) if self.lines else ''}"
 
 
@@ -435,10 +438,9 @@ def _run(opened: Opened, device: str, implementations: Words, *, store: str | Pa
 
         done = record_run(request, began=began)
     broken = [suite.reason for suite in request.chosen.survey.broken]
-    samples = read_samples(opened.config.store, done.run_id).value if done.records else ()
     result = Result(
         records=tuple(ordered(done.records)),
-        raw_samples=samples,
+        raw_samples=read_samples(opened.config.store, done.run_id).value if done.records else (),
         store=None if store is None else str(store),
         interrupted=done.interrupted and done.error is None,
         lines=(*done.closing_lines(None if store is None else opened.config.shown_store), *broken),

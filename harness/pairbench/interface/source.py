@@ -113,8 +113,7 @@ class SourceText:
 
     def _find_again(self, module: str) -> None:
         """Have the other process look for a module where this one has found it, unless it is installed."""
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if file and not _is_installed(Path(file).resolve()):
+        if (file := getattr(sys.modules.get(module), "__file__", None)) and not _is_installed(Path(file).resolve()):
             folders = (Path(path).resolve() for path in sys.path)
             self._paths = [str(folder) for folder in folders if folder.is_dir() and not _is_installed(folder)]
 
@@ -414,8 +413,7 @@ def _bound(node: ast.stmt) -> set[str]:
 
 def _texts(home: dict[str, Any]) -> Iterator[str]:
     """Yield the code of this process, the newest first: IPython's cells, lines of the shell from Python 3.13 on, the script."""
-    cells = home.get("In")
-    if isinstance(cells, list):
+    if isinstance(cells := home.get("In"), list):
         yield from (cell for cell in reversed(cells) if isinstance(cell, str))
     kept = {name: entry for (name, *_), entry in getattr(linecache, "_interactive_cache", {}).items()}  # of Python 3.14
     kept |= linecache.cache

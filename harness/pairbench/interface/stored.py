@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pairbench.errors import IncompleteRunError, InterruptedRunError, SelectionError, StoreError, StoreFailedError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.interface.opened import refuse_in_worker
-from pairbench.interface.runs import Shown, as_frame, samples_frame, words_of
+from pairbench.interface.runs import Shown, as_frame, samples_frame, with_ends, words_of
 from pairbench.model.comparison import Comparison, policy_of
 from pairbench.plan import Wanted
-from pairbench.stats import Interval
 from pairbench.store.reader import read_frame, read_run, read_samples
 from pairbench.workflow.setup import configure, store_of, stored_select
 
@@ -54,7 +53,7 @@ class Verdicts(Shown):
                 "verdict": one.verdict.value if one and one.verdict else None,
                 "reference": one.reference if one else None,
                 "current": one.current if one else None,
-                **_with_ends("change", one.change if one else None),
+                **with_ends("change", one.change if one else None),
                 "reason": one.reason if one else change.reason,
             }
             for change in self.comparison.changes
@@ -66,11 +65,6 @@ class Verdicts(Shown):
         from pairbench.report.comparison import render_comparison
 
         return "\n".join([render_comparison(self.comparison, "table").rstrip(), *self.notes])
-
-
-def _with_ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    ends = interval or (None, None, None)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -88,7 +82,7 @@ class SeriesTrend(Shown):
         rows = []
         for point in self.trend.points:
             run = {name: getattr(point.record, name) for name in _RUN}
-            rows.append({**run, **_with_ends("p50_ns", point.p50), "p95_ns": point.p95_ns, "speedup": point.speedup})
+            rows.append({**run, **with_ends("p50_ns", point.p50), "p95_ns": point.p95_ns, "speedup": point.speedup})
         return as_frame(rows)
 
     def plot(self) -> "Figure":
@@ -181,10 +175,9 @@ def compare(
     from pairbench.workflow.comparer import Comparer
 
     config = configure(store=store)
-    wanted = Wanted(select=stored_select(config, words_of(select)))
     with collector_at_rest():
         comparer = Comparer.open(config, policy=policy_of(min_effect, name="min_effect"))
-        found = comparer.compare(reference, current, wanted=wanted)
+        found = comparer.compare(reference, current, wanted=Wanted(select=stored_select(config, words_of(select))))
     return Verdicts(comparison=found.comparison, notes=found.remarks)
 
 

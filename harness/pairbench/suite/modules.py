@@ -83,8 +83,7 @@ def parse_module(path: Path) -> ast.Module:
 
 def file_beside(folder: Path, name: str) -> Path | None:
     """Return the file of a module in a folder, whose name may be no identifier; None where there is none."""
-    file = folder / f"{name}.py"
-    if file.is_file():
+    if (file := folder / f"{name}.py").is_file():
         return file
     return next((file for file in folder.glob("*.py") if _word(file.stem) == name), None)
 

@@ -48,8 +48,7 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
     tree = _closure([suite], lambda file: _imports(file)[0])
     # Packages do not import the tree of suites.
     start = [other for file in tree for other in imported(file)]
-    packages = _closure(start, lambda file: [*_imports(file)[0], *imported(file)])
-    return ReachedFiles(tree, packages - tree)
+    return ReachedFiles(tree, _closure(start, lambda file: [*_imports(file)[0], *imported(file)]) - tree)
 
 
 def _closure(waiting: list[Path], following: Callable[[Path], Iterable[Path]]) -> frozenset[Path]:
@@ -77,8 +76,7 @@ def names_compiler(suites: Iterable[Path], repository: Path) -> bool:
 
 
 def sources_beside(files: Iterable[Path]) -> set[Path]:
-    folders = {file.parent for file in files}
-    return {path for folder in folders for path in folder.iterdir() if path.suffix in SOURCES}
+    return {path for folder in {file.parent for file in files} for path in folder.iterdir() if path.suffix in SOURCES}
 
 
 def forget() -> None:
@@ -126,12 +124,10 @@ def _along(folder: Path, parts: list[str]) -> Iterator[Path]:
 @functools.cache
 def _places(package: str, repository: Path) -> tuple[Path, ...]:
     """Return the folders or files of a package or module of the repository; nothing for other packages."""
-    if package in sys.stdlib_module_names or package in _NOT_FOLLOWED:
-        return ()
-    try:
-        spec = find_package(package)
-    except (ImportError, ValueError, AttributeError, OSError):
-        return ()
+    spec = None
+    with contextlib.suppress(ImportError, ValueError, AttributeError, OSError):
+        if package not in sys.stdlib_module_names and package not in _NOT_FOLLOWED:
+            spec = find_package(package)
     if spec is None:
         return ()
     places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]

@@ -22,6 +22,7 @@ from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Compari
 from pairbench.model.plain import Value
 from pairbench.model.record import COLUMNS, Record, Series
 from pairbench.plan import ANY, Selection, Wanted
+from pairbench.report.comparison import document, render_comparison
 from pairbench.report.units import listed
 from pairbench.store.documents import read_acceptances, read_calibrations
 from pairbench.store.files import Reading
@@ -309,10 +310,8 @@ def _read(picked: Picked) -> tuple[tuple[Record, ...], tuple[str, ...]]:
 
 def _newest_of_devices(records: Sequence[Record]) -> tuple[Record, ...]:
     """Return of each device model the records of its newest run, and of those that confirm it."""
-    newest: dict[str, str] = {}
-    for record in records:
-        if record.confirms is None:
-            newest[record.device_name] = max(record.run_id, newest.get(record.device_name, ""))
+    own = sorted((one for one in records if one.confirms is None), key=lambda one: one.run_id)
+    newest = {one.device_name: one.run_id for one in own}
     return tuple(one for one in records if (one.confirms or one.run_id) == newest.get(one.device_name))
 
 
@@ -378,18 +377,13 @@ class Confirmed(Value):
 
     @property
     def exit_code(self) -> int:
-        interrupted = self.again is not None and self.again.interrupted
-        return 130 if interrupted else self.judged.exit_code()
+        return 130 if self.again is not None and self.again.interrupted else self.judged.exit_code()
 
     def render(self, output: str) -> str:
-        from pairbench.report.comparison import render_comparison
-
         lines = [f"Measured again in run {self.again.run_id}"] if self.again else []
         return "\n\n".join([*lines, render_comparison(self.judged.comparison, output)])
 
     def plain(self) -> dict[str, Any]:
-        from pairbench.report.comparison import document
-
         again = self.again.run_id if self.again else None
         return {"confirming_run_id": again, "comparison": document(self.judged.comparison)}
 

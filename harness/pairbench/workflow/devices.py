@@ -135,10 +135,9 @@ def on_devices(
     interrupted = request.context.interrupted
 
     def locked(device: Device) -> None:
-        free = device.kind == "cpu" and not timed
         lock = device_lock(device, request.progress.notify, interrupted.is_set)
         try:
-            with contextlib.nullcontext() if free else lock:
+            with contextlib.nullcontext() if device.kind == "cpu" and not timed else lock:
                 work(device)
         except InterruptedRunError:
             return
@@ -211,8 +210,7 @@ def probe_device(context: WorkerContext, device: Device, watch: HostWatch) -> En
     """Return a device's environment with its host's load; ceilings come from the user's cache where they are known."""
     kept = KeptCeilings()
     with Workers(context, device) as workers:
-        bare = probe_in(workers, device, ceilings=False)
-        known = kept.put_in(bare)
+        known = kept.put_in(probe_in(workers, device, ceilings=False))
         environment = known or probe_in(workers, device)
     load = watch.begin(environment)
     if known is None:

@@ -102,9 +102,8 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
         why = "; ".join(problems) or "its runs hold none"
         raise SelectionError(f"store {place.name!r} has no series that can be read: {why}")
     if not here:
-        models = ", ".join(sorted(kinds))
         nothing = f"--device {wanted.device!r} has no series in store {place.name!r}"
-        raise SelectionError(f"{nothing}; device models are: {models}")
+        raise SelectionError(f"{nothing}; device models are: {', '.join(sorted(kinds))}")
     if len(fitting) == 1:
         return Reading(fitting[0], problems)
     names = {series.name for series in fitting}
@@ -192,8 +191,7 @@ def past_floors(index: RunIndex, current: Collection[IndexedRun], wanted: Collec
     def counts(head: IndexedRun) -> bool:
         return head.run_id < before and not head.dirty and head.confirms is None and bool(head.devices & devices)
 
-    heads = index.first(RUNS, counts)
-    return floors_of(_past(index.columns(reversed(heads), _COLUMNS), frozenset(wanted)))
+    return floors_of(_past(index.columns(reversed(index.first(RUNS, counts)), _COLUMNS), frozenset(wanted)))
 
 
 def _past(rows: Mapping[str, list[Any]], wanted: Collection[Series]) -> dict[Series, list[Past]]:

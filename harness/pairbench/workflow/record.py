@@ -138,8 +138,7 @@ class RunFiles:
         with self._lock:
             if device.slug not in self._writers:
                 names = {"run_id": self._run.run_id, "device_slug": device.slug, "month": self._run.started_at[:7]}
-                writer = RunWriter(self._location, **names, publish=self._spool.publish)
-                self._writers[device.slug] = writer.__enter__()
+                self._writers[device.slug] = RunWriter(self._location, **names, publish=self._spool.publish).__enter__()
             return self._writers[device.slug]
 
     def close(self) -> Kept | None:
@@ -331,8 +330,7 @@ def record_run(
         recorder = Recorder(run=run, environment=environment, writer=writer, lock=lock, records=done.records)
         recorder.begin(plan)
         if (budgeted := _budgeted(config, began, contexts[device].settings, recorder)) is not None:
-            rows = _stored_rows(config, {"device_name": device.name}).value
-            plan = replace(plan, cases=in_turn(plan.cases, rows))
+            plan = replace(plan, cases=in_turn(plan.cases, _stored_rows(config, {"device_name": device.name}).value))
         if not plan.cases and skip_existing:
             return  # all of it is there
         progress.expect(device, len(plan.cases) * (2 + context.settings.rounds))

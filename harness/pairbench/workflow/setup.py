@@ -1,6 +1,7 @@
 """What a verb needs before it can start: settings, suites, devices, and an orderly end on Ctrl-C, SIGTERM and SIGHUP."""
 
 import contextlib
+import secrets
 import signal
 import sys
 import threading
@@ -252,8 +253,7 @@ def open_request(
         for module in meanwhile:
             import_module(module)
         chosen = load(context, asked, implementations)
-        devices = pick_devices(device, chosen.survey.devices)
-        yield Request(config, context, chosen, devices, progress)
+        yield Request(config, context, chosen, pick_devices(device, chosen.survey.devices), progress)
 
 
 def choose(config: Config, context: "WorkerContext", select: list[str] | None, names: Iterable[str] = ()) -> Chosen:
@@ -341,6 +341,4 @@ def pick_devices(wanted: str, devices: tuple[Device, ...]) -> tuple[Device, ...]
 def stamp(at: "dt.datetime") -> str:
     """Return a unique name that sorts by the millisecond."""
     # Runs are in the order of their names, and a run that confirms another may begin in the same second.
-    import secrets  # with what it needs some ten milliseconds, and `pairbench --help` loads this module
-
     return f"{at:%Y%m%dT%H%M%S}-{at.microsecond // 1000:03d}{secrets.token_hex(3)}"

@@ -53,7 +53,7 @@ def test_the_newest_run_counts_that_has_both_the_baseline_and_the_best_variant()
 def test_the_declared_definition_goes_before_a_newer_run_of_another() -> None:
     other = measured(ONE, 2, definition_hash="e" * 16)
     found = found_in([*measured(ONE, 1), *other])
-    assert {behind.record.run_id for behind in found.runs} == {run_id_of(1)}
+    assert {run[0].run_id for run in found.runs} == {run_id_of(1)}
     assert found.outdated == ()
     assert found_in(other).outdated == (KEY,)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pairbench.features.results.operator import COLUMNS, results_of
-from pairbench.features.results.page import results_page
+from pairbench.features.results.page import StoredResults, results_page
 from pairbench.model.case import Claim
 from pairbench.model.plan import OperatorDescription
 from pairbench.model.record import Record
@@ -20,8 +20,9 @@ SIZES = ({"tokens": 4096, "dtype": "bfloat16"}, {"tokens": 64, "dtype": "bfloat1
 
 def page(declared: OperatorDescription, records: list[Record], output: str = "markdown", **changes: Any) -> str:
     found = results_of(declared, records, ("real",))
-    given = {"unmeasured": (), "command": "pairbench results", "tiers": ("real",), **changes}
-    return results_page([found] if found else [], output=output, **given)
+    given = {"command": "pairbench results", "tiers": ("real",), **changes}
+    stored = StoredResults((found,) if found else (), given.pop("unmeasured", ()), problems=(), broken=())
+    return results_page(stored, output, **given)
 
 
 def fixed(declared: OperatorDescription, **columns: Any) -> list[Record]:
@@ -177,7 +178,8 @@ def test_devices_have_sections() -> None:
         results_of(declared, fixed(declared, device_name=device), ("real",))
         for device in ("NVIDIA H100", "NVIDIA H200")
     ]
-    text = results_page([one for one in found if one], (), "markdown", command="pairbench results", tiers=("real",))
+    stored = StoredResults(tuple(one for one in found if one), unmeasured=(), problems=(), broken=())
+    text = results_page(stored, "markdown", command="pairbench results", tiers=("real",))
     assert [line for line in text.splitlines() if line.startswith("## ")] == ["## NVIDIA H100", "## NVIDIA H200"]
 
 

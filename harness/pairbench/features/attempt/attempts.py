@@ -45,6 +45,24 @@ from pairbench.workflow.progress import StatusListener
 from pairbench.workflow.record import context_for
 from pairbench.workflow.setup import Chosen, SelectedSuites, ask, store_of
 
+# The difference of latencies between two processes of the same code, in parts by device kind (on a CPU it includes the addresses of
+# memory) and, for short calls, in ns: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns.
+_BETWEEN_PROCESSES, _BETWEEN_PROCESSES_NS = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}, 200.0
+_KEPT = (  # the columns of a try
+    *(name for name in SERIES if name not in RESULT_COLUMNS),
+    *("started_at", "operator", "role", "status", "definition_hash", "implementation_hash", "environment_hash"),
+    *RESULT_COLUMNS,
+    *("launches_per_call", "kernels_per_call", "ops_per_call", "launch_status"),
+)
+_HINTS = get_type_hints(Record)
+# JSON may hold a whole number for a float.
+_TYPES = {name: _HINTS[name] | int if _HINTS[name] == float | None else _HINTS[name] for name in _KEPT}
+_STEPS = (4, 28, 168)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
+_EVERY_S = 0.2  # between two looks at files that nobody has changed
+# Seconds between two looks at files that are being written, and the number of looks after which they count as written.
+_SETTLE_S, _SETTLED_AFTER = 0.03, 30
+_Stamps = dict[Path, tuple[int, int, int] | None]  # time of the last change, size and inode; None for an absent file
+
 
 class Beside(Value):
     """An earlier result of a series, beside the present one; of an earlier try it has some of the columns only."""
@@ -71,18 +89,11 @@ class Attempt(Value):
 
     @property
     def exit_code(self) -> int:
-        if self.broken:
-            return 2
-        return int(any(Status(one.record.status).bad for one in self.tried))
+        return 2 if self.broken else int(any(Status(one.record.status).bad for one in self.tried))
 
     @property
     def tried(self) -> tuple[Tried, ...]:
         return tuple(one for case in self.cases for one in case)
-
-
-# The difference of latencies between two processes of the same code, in parts by device kind (on a CPU it includes the addresses of
-# memory) and, for short calls, in ns: on an H200 the medians of calls of 4 to 50 us move by 50 to 180 ns.
-_BETWEEN_PROCESSES, _BETWEEN_PROCESSES_NS = {"cuda": DEFAULT.minimum_effect, "cpu": 0.05}, 200.0
 
 
 def beside(record: Record, earlier: Record) -> Beside:
@@ -118,17 +129,6 @@ def _differ(one: Interval, other: Interval, least: float) -> bool:
     return abs(math.log(one.estimate / other.estimate)) >= least and (low > highest or high < lowest)
 
 
-_KEPT = (
-    *(name for name in SERIES if name not in RESULT_COLUMNS),
-    *("started_at", "operator", "role", "status", "definition_hash", "implementation_hash", "environment_hash"),
-    *RESULT_COLUMNS,
-    *("launches_per_call", "kernels_per_call", "ops_per_call", "launch_status"),
-)
-_HINTS = get_type_hints(Record)
-# JSON may hold a whole number for a float.
-_TYPES = {name: _HINTS[name] | int if _HINTS[name] == float | None else _HINTS[name] for name in _KEPT}
-
-
 class LastTries:
     """The last try of each series of one project, in the user's cache folder."""
 
@@ -145,9 +145,6 @@ class LastTries:
     def keep(self, records: Iterable[Record]) -> None:
         known = {json.dumps(astuple(series)): record for record in records if (series := Series.of(record))}
         self._values.keep({key: {name: getattr(record, name) for name in _KEPT} for key, record in known.items()})
-
-
-_STEPS = (4, 28, 168)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
 
 
 class NewestRuns:
@@ -268,8 +265,7 @@ class Attempts:
         self.listener.doing(f"counting what {key} launches")
         look.profile(state)
         run = Run(run_id="", started_at=dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), commit=None)
-        outcomes = [state.outcome(entry) for entry in planned.entries]
-        records = to_records(run, load.put_in(environment), outcomes)
+        records = to_records(run, load.put_in(environment), [state.outcome(entry) for entry in planned.entries])
         # A kernel that is interpreted has another hash than it has in a run.
         records = [replace(record, implementation_hash=None) for record in records]
         last = self._tries.read()
@@ -295,12 +291,6 @@ class Attempts:
             if kept is None:
                 self._ceilings.keep(self._environment, load)
         return self._environment
-
-
-_EVERY_S = 0.2
-# Seconds between two looks at files that are being written, and the number of looks after which they count as written.
-_SETTLE_S, _SETTLED_AFTER = 0.03, 30
-_Stamps = dict[Path, tuple[int, int, int] | None]  # time of the last change, size and inode; None for an absent file
 
 
 class SuiteFiles:

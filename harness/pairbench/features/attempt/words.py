@@ -14,6 +14,13 @@ from pairbench.report.units import listed
 
 LABEL = "A quick look: one round in one process, which judges itself, compared with the last one, and nothing stored. `pairbench run` measures."
 _SHOWN = 3
+_VERBS = {  # what happened to an implementation without a latency
+    Status.MISMATCHED: "WRONG",
+    Status.FAILED: "FAILED",
+    Status.TIMEOUT: "FAILED, out of time",
+    Status.OOM: "FAILED, out of memory",
+    Status.SKIPPED: "skipped",
+}
 
 
 def case_lines(case: Sequence[Tried]) -> list[str]:
@@ -91,15 +98,6 @@ def _name(record: Record) -> str:
     return f"{record.implementation}{'' if record.mode == 'eager' else f' ({record.mode})'}"
 
 
-_VERBS = {
-    Status.MISMATCHED: "WRONG",
-    Status.FAILED: "FAILED",
-    Status.TIMEOUT: "FAILED, out of time",
-    Status.OOM: "FAILED, out of memory",
-    Status.SKIPPED: "skipped",
-}
-
-
 def _words(one: Tried) -> list[str]:
     record = one.record
     if p50_of(record) is None:
@@ -124,8 +122,7 @@ def _words(one: Tried) -> list[str]:
 def _latency(record: Record, last: Beside | None) -> str:
     known, before = p50_of(record), p50_of(last.record) if last and not last.why_not else None
     assert known is not None
-    busy = "?" if withheld(record.device_kind, record.environment) else ""
-    now = units.duration(known.estimate) + busy
+    now = units.duration(known.estimate) + ("?" if withheld(record.device_kind, record.environment) else "")
     if before is None:
         return now
     then = units.duration(before.estimate)

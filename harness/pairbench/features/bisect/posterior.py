@@ -12,15 +12,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pairbench.model.comparison import DEFAULT
-
-Floats = NDArray[np.float64]
+from pairbench.stats import Floats
 
 # The prior weight of a commit that leaves the implementation's hash unchanged, for code that no hash covers (a library, a build, a setting)
 # moves latencies too; one that changes it has 1. A wrong weight costs rounds, not the result: log2(1 / 0.05) is 4.3 bits of evidence.
 UNTOUCHED = 0.05
+_OUTLIERS = 0.05  # the part of rounds that say nothing: half of them read as the other side, half as anything
+_STEPS, _DEVIATIONS = 25, 9  # how many steps and deviations are summed over, besides the outer steps
+ENOUGH = 0.99  # the probability at which the search stops
+UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED  # ENOUGH, for commits that leave the implementation's hash unchanged
+_REACH, _POINTS = 5.0, 101  # the log ratios to integrate over: deviations beyond both means, and the number of points
 
 
 class Round(NamedTuple):
@@ -57,12 +60,7 @@ class Posterior(NamedTuple):
 
 def prior_of(changed: Sequence[bool | None]) -> Floats:
     weight = np.array([UNTOUCHED if one is False else 1.0 for one in changed])
-    normed: Floats = weight / weight.sum()
-    return normed
-
-
-_OUTLIERS = 0.05  # the part of rounds that say nothing: half of them read as the other side, half as anything
-_STEPS, _DEVIATIONS = 25, 9  # how many steps and deviations are summed over, besides the outer steps
+    return np.asarray(weight / weight.sum())
 
 
 def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posterior:
@@ -81,8 +79,7 @@ def posterior(prior: Floats, rounds: Sequence[Round], spread: Spread) -> Posteri
     first = np.flatnonzero(np.r_[True, (between[:, 1:] != between[:, :-1]).any(axis=0)])
     logs = (weights + before.sum(axis=1))[:, None] + gain @ between[:, first].astype(np.float64)
     parts = np.exp(logs - logs.max())
-    evidence = np.repeat(parts.sum(axis=0), np.diff([*first, size]))
-    probability = prior * evidence
+    probability = prior * np.repeat(parts.sum(axis=0), np.diff([*first, size]))
     part = parts[:, int(np.searchsorted(first, int(probability.argmax()), side="right")) - 1]
     part = part / part.sum()
     step, deviation = float(part @ steps[:, 0]), float(np.sqrt(part @ deviations[:, 0] ** 2))
@@ -110,13 +107,7 @@ def _grid(ratios: Floats, ends: Floats, spread: Spread) -> tuple[Floats, Floats,
 
 
 def _normal(values: Floats, middle: Floats | float, deviation: Floats) -> Floats:
-    density: Floats = np.exp(-(((values - middle) / deviation) ** 2) / 2) / (np.sqrt(2 * np.pi) * deviation)
-    return density
-
-
-ENOUGH = 0.99  # the probability at which the search stops
-UNTOUCHED_ENOUGH = 1 - (1 - ENOUGH) * UNTOUCHED  # ENOUGH, for commits that leave the implementation's hash unchanged
-_REACH, _POINTS = 5.0, 101  # the log ratios to integrate over: deviations beyond both means, and the number of points
+    return np.asarray(np.exp(-(((values - middle) / deviation) ** 2) / 2) / (np.sqrt(2 * np.pi) * deviation))
 
 
 class Candidate(NamedTuple):
@@ -142,8 +133,7 @@ def is_enough(found: Candidate, changed: Sequence[bool | None]) -> bool:
 
 def next_probe(known: Posterior, skipped: Collection[int]) -> int:
     open_ = np.array([number for number in range(1, len(known.probability) + 1) if number not in skipped])
-    moved = np.cumsum(known.probability)[open_ - 1]
-    fall = expected_fall(moved, abs(known.step) / known.deviation)
+    fall = expected_fall(np.cumsum(known.probability)[open_ - 1], abs(known.step) / known.deviation)
     return int(open_[fall.argmax()])
 
 
@@ -155,14 +145,12 @@ def expected_fall(moved: Floats, step: float) -> Floats:
     moved = np.clip(moved, 1e-12, 1 - 1e-12)[:, None]
     either = np.maximum(moved * beyond + (1 - moved) * still, 1e-300)
     left = either * _entropy(moved * beyond / either)
-    fall: Floats = _entropy(moved[:, 0]) - left.sum(axis=1) * width
-    return fall
+    return np.asarray(_entropy(moved[:, 0]) - left.sum(axis=1) * width)
 
 
 def _entropy(part: Floats) -> Floats:
     part = np.clip(part, 1e-300, 1 - 1e-16)
-    entropy: Floats = -part * np.log(part) - (1 - part) * np.log1p(-part)
-    return entropy
+    return np.asarray(-part * np.log(part) - (1 - part) * np.log1p(-part))
 
 
 def still_open(counts: Mapping[int, float], last: int) -> tuple[int, int]:

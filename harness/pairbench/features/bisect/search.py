@@ -29,6 +29,11 @@ from pairbench.workflow.lookup import newest_calibrations
 from pairbench.workflow.progress import open_progress
 from pairbench.workflow.setup import open_context, store_of
 
+AUTO, LATENCY = "auto", "latency"
+TRIES = 3  # the most candidates that are held against their parents
+_MORE = 3  # the factor of rounds for ends that the first rounds leave undecided
+_FLOOR_ROUNDS = 3  # the rounds of a calibration's runs, which its floors do not record: the default of `run`
+
 
 def render_bisection(found: Bisection, output: str) -> str:
     if output == "json":
@@ -79,12 +84,6 @@ def _named(commit: HistoryCommit) -> str:
 def _percent(probability: float) -> str:
     part = 100 * probability
     return f"{part:.1f} %" if part < 99.95 else "> 99.9 %"
-
-
-AUTO, LATENCY = "auto", "latency"
-TRIES = 3  # the most candidates that are held against their parents
-_MORE = 3  # the factor of rounds for ends that the first rounds leave undecided
-_FLOOR_ROUNDS = 3  # the rounds of a calibration's runs, which its floors do not record: the default of `run`
 
 
 def bisect_commits(
@@ -188,8 +187,7 @@ class _Search:
 
     def _differing(self, ends: SideBySide) -> str | None:
         """Return a count that differs exactly between the ends; None where none does, or something else was asked for."""
-        series = self.loaded.wanted.series
-        found = [[one for one in side if Series.of(one) == series] for side in ends.records]
+        found = [[one for one in side if Series.of(one) == self.loaded.wanted.series] for side in ends.records]
         if not self.exact_first or not all(found):
             return None
         records = [side[0] for side in found]
@@ -217,12 +215,10 @@ class _Search:
         environment = probe_device(self.loaded.context, device, HostWatch(device, self.progress.notify))
         counts: dict[int, float] = {}
 
-        def counted(number: int) -> float:
-            sha = self.history[number].sha
+        def counted(number: int) -> None:
             with self._lock():
-                counts[number] = self.loaded.count(sha, metric, environment)
+                counts[number] = self.loaded.count(self.history[number].sha, metric, environment)
             self.progress.notify(f"pairbench: {self._named(number)}: {metric} {counts[number]:g}")
-            return counts[number]
 
         for number, end in ((0, "--good"), (self.last, "--bad")):
             try:
@@ -267,10 +263,9 @@ class _Search:
             if posterior.is_enough(self._best(), self.changed):
                 return
             number = posterior.next_probe(self._posterior(), self.skipped)
-            sha = self.history[number].sha
             try:
                 with self._lock():
-                    ratio = self.loaded.log_ratio(good, sha, latency)
+                    ratio = self.loaded.log_ratio(good, self.history[number].sha, latency)
             except UnmeasurableError as error:
                 self._skip(number, str(error))
                 continue
@@ -308,8 +303,7 @@ class _Search:
         self.changed = found
 
     def _skip(self, number: int, reason: str) -> None:
-        commit = self.history[number]
-        self.skipped[number] = skipped(self.loaded.arguments.repository, commit, reason)
+        self.skipped[number] = skipped(self.loaded.arguments.repository, self.history[number], reason)
         self.progress.notify(f"pairbench: {self._named(number)} is skipped: {reason}")
 
     def _end(self, number: int) -> LoadedCommit:
@@ -329,8 +323,7 @@ class _Search:
         return measure(Turns(context, (reference, current), selector, scratch, self.progress, self.policy))
 
     def _change(self, comparison: Comparison) -> Change:
-        series = self.loaded.wanted.series
-        return next(change for change in comparison.changes if change.series == series)
+        return next(change for change in comparison.changes if change.series == self.loaded.wanted.series)
 
     def _rounds(self, ends: SideBySide, base: int, head: int, latency: Latency) -> list[Round]:
         series = self.loaded.wanted.series

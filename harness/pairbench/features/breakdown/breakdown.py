@@ -44,8 +44,7 @@ def render_breakdown(breakdown: CaseBreakdown, output: str, *, expand: bool = Fa
         parts += [render_rows(str(part.entry), tree_rows(part, expand=expand), output)]
         parts += ["\n".join(escape(sentence) for sentence in sentences(part)) + "\n"]
         parts += [render_rows(f"{part.entry}: {title}", rows, output) for title, rows in tables(part)]
-    several = [part for part in breakdown.parts if isinstance(part, Breakdown)]
-    if len(several) > 1:
+    if len(several := [part for part in breakdown.parts if isinstance(part, Breakdown)]) > 1:
         parts.append(render_rows("side by side, in us", side_by_side(several), output))
     return "\n".join(parts)
 
@@ -177,14 +176,7 @@ def _us(ns: float) -> float:
 
 
 def break_down(
-    config: Config,
-    operator: str,
-    case: str | None,
-    device: str,
-    wanted: Sequence[str],
-    *,
-    trace: Path | None,
-    keep: bool,
+    config: Config, operator: str, case: str | None, device: str, wanted: list[str], *, trace: Path | None, keep: bool
 ) -> tuple[CaseBreakdown, str | None]:
     """Return the breakdown of some implementations of one case, and the path under which the store keeps it, if `keep`."""
     with open_case(config, operator, case, device) as whole:

@@ -50,6 +50,9 @@ _COMPILER = re.compile(r"^(TorchDynamo|Pregraph|AOTDispatcher)")  # the compiler
 _ATTENTION = re.compile(r"att(n|ention)", re.IGNORECASE)
 # Attention written by hand; its projections are `linear` and `mm`.
 _INNER_PRODUCT = re.compile(r"^(bmm|baddbmm|matmul|einsum|softmax|_softmax)")
+_Naming = Callable[[WorkTotal], str]
+# The largest difference between parts and whole that is not remarked on; reading a CPU's clock takes time, too.
+_AGREES, _AGREES_NS = 0.05, 20_000.0
 
 
 def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[str, str]) -> str:
@@ -84,11 +87,6 @@ def _kind_of_kernel(piece: WorkTotal) -> str:
 
 def _named(name: str) -> str | None:
     return next((kind for kind, pattern in _KERNELS if re.search(pattern, name, re.IGNORECASE)), None)
-
-
-_Naming = Callable[[WorkTotal], str]
-# The largest difference between parts and whole that is not remarked on; reading a CPU's clock takes time, too.
-_AGREES, _AGREES_NS = 0.05, 20_000.0
 
 
 @dataclass(kw_only=True)

@@ -33,6 +33,9 @@ _OBJECTS = (
     r"<([A-Za-z_][\w.]*): .*>",  # a member of an enumeration
     r"torch\.(\w+)",  # a dtype, named as in our own cases
 )
+Axes = tuple[tuple[str, AxisValue], ...]
+UNKNOWN = ""  # value of a required column that another tool does not record, such as the version of torch
+LONGEST_NS = 1e18  # some thirty years: a longer time is no latency, and many of them exceed a column
 
 
 def axis_value(value: object) -> AxisValue:
@@ -62,11 +65,6 @@ def word(text: str) -> str:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:6]
     return f"{plain[:_SHOWN] or 'text'}-{digest}"
-
-
-Axes = tuple[tuple[str, AxisValue], ...]
-
-UNKNOWN = ""  # value of a required column that another tool does not record, such as the version of torch
 
 
 class ImportFailedError(UsageError):
@@ -186,9 +184,6 @@ def read_document(path: str | Path, expected: str) -> tuple[dict[str, Any], byte
 def optional(holder: Mapping[str, Any], name: str, kind: type[Kind]) -> Kind | None:
     value = holder.get(name)
     return value if isinstance(value, kind) else None
-
-
-LONGEST_NS = 1e18  # some thirty years: a longer time is no latency, and many of them exceed a column
 
 
 def latency_ns(value: object) -> float | None:

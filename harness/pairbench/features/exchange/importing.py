@@ -33,6 +33,18 @@ from pairbench.store.location import StoreLocation
 from pairbench.store.reading import stored_files
 from pairbench.store.writer import write_run
 
+_Z = 1.959964  # standard normal quantile of a 95 % interval
+_LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
+_COPIED = ("suite", "operator", "definition_hash", "status", "reason", "peak_bytes")  # columns that a result has
+_IMPORTED = re.compile(r"\A\d{8}T\d{6}-([0-9a-f]{16})\Z")  # the id of an imported run, with the hash of its file
+ASV, COMMITTED = "asv", "committed"
+NOT_IMPORTED = "not imported"
+_Source = tuple[str, Callable[[], ForeignRun]]  # a file's name, and what reads it
+_TIME, _PEAK = "time", "peakmemory"  # two kinds of benchmarks of asv
+_PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}  # how the names of their functions begin
+EXPECTED = "a result file of asv (api version 2)"
+_EXISTING = "existing"  # in such environments asv did not check the code out, which may differ from the commit's
+
 
 class Pairing(Value):
     """The parameter whose values are implementations of one operator."""
@@ -72,10 +84,6 @@ def split(result: Result, pairing: Pairing | None) -> tuple[str, Axes]:
     return BASELINE if value == pairing.baseline else value, tuple(axes.items())
 
 
-_Z = 1.959964  # standard normal quantile of a 95 % interval
-_LATEST_NS = 2**63 - 1  # the largest value of a column: a file may have means over any number of calls
-
-
 class ImportedRun(NamedTuple):
     source: str
     run_id: str
@@ -104,9 +112,6 @@ def rows_of(run: ForeignRun, pairing: Pairing | None = None) -> ImportedRun:
         samples += _samples(record, rounds)
     records = (*own, *(record for record, _ in run.restored))
     return ImportedRun(run.source, run.origin.run_id, records, tuple(samples), run.left_out)
-
-
-_COPIED = ("suite", "operator", "definition_hash", "status", "reason", "peak_bytes")
 
 
 def _record(result: Result, pairing: Pairing | None, shared: dict[str, Any]) -> Record:
@@ -161,16 +166,11 @@ def _samples(record: Record, rounds: Sequence[Sequence[float]], calls: int = 1) 
             position=(0,) * len(values),
             at_ns=tuple(min(int(calls * taken), _LATEST_NS) for taken in itertools.accumulate([0.0, *values[:-1]])),
             call_ns=tuple(values),
-            host_ns=None,
-            device_ns=None,
             throttled=(False,) * len(values),
             outlier=tuple(bool(label) for label in outliers(values)),
         )
         for number, values in enumerate(rounds)
     ]
-
-
-_IMPORTED = re.compile(r"\d{8}T\d{6}-([0-9a-f]{16})")
 
 
 class Intake:
@@ -212,13 +212,7 @@ class Intake:
 
 def _content(run_id: str) -> str:
     """Return the hash of the imported file in a run id, by which it is the same run with another time, else the id."""
-    match = _IMPORTED.fullmatch(run_id)
-    return match[1] if match else run_id
-
-
-ASV, COMMITTED = "asv", "committed"
-NOT_IMPORTED = "not imported"
-_Source = tuple[str, Callable[[], ForeignRun]]  # a file's name, and what reads it
+    return _IMPORTED.sub(r"\1", run_id)
 
 
 def import_runs(
@@ -302,10 +296,6 @@ def _imported(source: _Source, pairing: Pairing | None, intake: Intake) -> dict[
         "samples": sum(len(item.call_ns) for item in rows.samples),
         "left_out": dict(Counter(rows.left_out)),
     }
-
-
-_TIME, _PEAK = "time", "peakmemory"
-_PREFIXES = {"time": _TIME, "timeraw": _TIME, "peakmem": _PEAK}
 
 
 class AsvTable(NamedTuple):
@@ -395,10 +385,6 @@ def _stem(operator: str) -> str:
     owner, dot, function = operator.rpartition(".")
     prefix, _, rest = function.partition("_")
     return f"{owner}{dot}{rest}" if prefix in _PREFIXES else operator
-
-
-EXPECTED = "a result file of asv (api version 2)"
-_EXISTING = "existing"  # in such environments asv did not check the code out, which may differ from the commit's
 
 
 def find_results(folder: str | Path) -> tuple[tuple[Path, ...], Mapping[str, Any]]:

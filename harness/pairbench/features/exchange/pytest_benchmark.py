@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
@@ -49,9 +49,21 @@ IDENTITY = ("suite", "operator", "case", "implementation", "mode", "status")
 # Names in extra_info: of the number of samples in each round, without which all are of one round, and of the latency behind
 # `stats`, `device` or `call`; without it, the call's.
 ROUND_SIZES, SAMPLES_OF = "samples_by_round", "samples_of"
+# Name in extra_info of the kind of values behind the stats: `samples`, or `round_p50_ns` for medians of rounds.
+STATS_OF = "stats_of"
 
 _COLUMNS = tuple(item.name for item in fields(Record))
 _OF_BENCHMARK = tuple(name for name in _COLUMNS if name not in (*RUN_COLUMNS, *ENVIRONMENT_COLUMNS))
+# Of a suite that could not be loaded there are no more.
+_REQUIRED = [name for name, hint in get_type_hints(Record).items() if hint is str]
+EXPECTED = "a JSON file that pytest-benchmark saved"
+_NO_COMMIT = ("unversioned", "unknown", "")
+_NO_BRANCH = ("(unknown)", "(detached head)", "")
+_RUN_ID = re.compile(r"\d{8}T\d{6}-.+")
+_Restored = tuple[Record, tuple[tuple[float, ...], ...]]
+FORMAT_VERSION = "5.0.0"
+_S = 1e-9
+_Timed = tuple[dict[str, Any], dict[str, Any]]  # what the stats are of, and the stats
 
 
 def extra_info_of(record: Record) -> dict[str, Any]:
@@ -76,8 +88,7 @@ def run_info_of(record: Record) -> dict[str, Any]:
 
 def is_ours(extra_info: Mapping[str, Any], machine_info: Mapping[str, Any]) -> bool:
     """Return whether a benchmark's record can be restored: its identity and the environment's columns are present."""
-    ours = machine_info.get(KEY)
-    return isinstance(ours, dict) and all(extra_info.get(name) for name in IDENTITY)
+    return isinstance(machine_info.get(KEY), dict) and all(extra_info.get(name) for name in IDENTITY)
 
 
 def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Mapping[str, Any]) -> Record:
@@ -94,23 +105,8 @@ def record_of(extra_info: Mapping[str, Any], machine: Mapping[str, Any], run: Ma
     return record
 
 
-_REQUIRED = (
-    *("run_id", "started_at", "device_kind", "device_name", "torch", "python", "hostname", "cpu"),
-    *("environment_hash", "environment", "suite", "status"),  # and no more where the suite could not be loaded
-)
-
-
 def _present(columns: Mapping[str, Any]) -> dict[str, Any]:
     return {name: kept for name, value in columns.items() if (kept := plain(value)) is not None}
-
-
-EXPECTED = "a JSON file that pytest-benchmark saved"
-
-_NO_COMMIT = ("unversioned", "unknown", "")
-_NO_BRANCH = ("(unknown)", "(detached head)", "")
-_RUN_ID = re.compile(r"\d{8}T\d{6}-.+")
-
-_Restored = tuple[Record, tuple[tuple[float, ...], ...]]
 
 
 def read_benchmark_json(path: str | Path, *, at_commit: bool = False) -> foreign.ForeignRun:
@@ -169,8 +165,7 @@ def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: d
         "dirty": foreign.optional(commit, "dirty", bool) if known else None,
     }
     # A run that `pairbench export` wrote is the same run again, so that nothing is there twice.
-    run_id = run.get("run_id")
-    if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
+    if isinstance(run_id := run.get("run_id"), str) and _RUN_ID.fullmatch(run_id) and is_run_id(run_id):
         kinds: dict[str, type] = {"dirty": bool, "commit_number": int, "pull_request": int}
         known_run = {name: foreign.optional(run, name, kinds.get(name, str)) for name in RUN_COLUMNS}
         columns = known_run | {"started_at": known_run["started_at"] or columns["started_at"]}
@@ -238,12 +233,6 @@ def _record(extra_info: object, machine: dict[str, Any], origin: foreign.Origin,
         raise ImportFailedError(f"{where}: what pairbench wrote there {error}, expected a whole record") from error
 
 
-FORMAT_VERSION = "5.0.0"
-# Name in extra_info of the kind of values behind the stats: `samples`, or `round_p50_ns` for medians of rounds.
-STATS_OF = "stats_of"
-_S = 1e-9
-
-
 def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return a run as a document, and the names of records without a latency, which are in it for `pairbench import` only."""
     first, rounds = records[0], _by_place(samples)
@@ -251,9 +240,8 @@ def benchmark_document(records: Sequence[Record], samples: Sequence[Samples]) ->
     several = len({record.device_uuid or record.device_name for record in records}) > 1
     benchmarks, rest = [], []
     for record in records:
-        latency = result_of(record)
         of_record = rounds.get((Series.of(record), record.device_uuid), {})
-        timed = _timed(record, latency, of_record.get(sampled_as(record, of_record), []))
+        timed = _timed(record, result_of(record), of_record.get(sampled_as(record, of_record), []))
         # The environment's columns in which it differs from the first record, for it ran on another device.
         own = machine_info_of(record)
         differing = {name: own.get(name) for name in ENVIRONMENT_COLUMNS if own.get(name) != machine.get(name)}
@@ -292,25 +280,24 @@ def stats_of(seconds: Sequence[float]) -> dict[str, Any]:
     return {**stats, **outliers, "ld15iqr": inside[0], "hd15iqr": inside[-1], **whole}
 
 
-def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> dict[str, Any] | None:
-    """Return the stats of a record's samples, else of its medians of rounds, and what they are of; None where it has no latency."""
+def _timed(record: Record, latency: Latency, rounds: Sequence[Sequence[float]]) -> _Timed | None:
+    """Return what the stats are of, a record's samples or else its medians of rounds, and the stats; None where it has no latency."""
     if record.status != "measured":
         return None
     if rounds:
         seconds = [value * _S for values in rounds for value in values]
-        sizes = [len(values) for values in rounds]
-        how = {STATS_OF: "samples", SAMPLES_OF: latency.name, ROUND_SIZES: sizes}
-        return {**how, **stats_of(seconds), "data": seconds}
+        how = {STATS_OF: "samples", SAMPLES_OF: latency.name, ROUND_SIZES: list(map(len, rounds))}
+        return how, {**stats_of(seconds), "data": seconds}
     p50 = getattr(record, latency.p50)
     medians = getattr(record, latency.rounds[0]) or (() if p50 is None else (p50,))
     medians = tuple(value for value in medians if value is not None and 0 < value < math.inf)
     if not medians:
         return None
-    return {STATS_OF: "round_p50_ns", SAMPLES_OF: latency.name, **stats_of([value * _S for value in medians])}
+    return {STATS_OF: "round_p50_ns", SAMPLES_OF: latency.name}, stats_of([value * _S for value in medians])
 
 
-def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, several: bool) -> dict[str, Any]:
-    how = {name: timed.pop(name) for name in (STATS_OF, SAMPLES_OF, ROUND_SIZES) if name in timed}
+def _benchmark(record: Record, timed: _Timed, extra: dict[str, Any], *, several: bool) -> dict[str, Any]:
+    how, stats = timed
     where = f" ({record.device_uuid or record.device_name})" if several else ""
     axes = (record.case or "").partition("[")[2].removesuffix("]")
     params, name = json.loads(record.axes or "{}"), f"{_name(record)}{where}"
@@ -318,7 +305,7 @@ def _benchmark(record: Record, timed: dict[str, Any], extra: dict[str, Any], *, 
     params |= {"implementation": record.implementation, "mode": record.mode}
     named = {"group": record.case, "name": name, "fullname": f"{record.suite}::{name}", "params": params}
     named["param"] = f"{axes}-{record.implementation}-{record.mode}{where}"
-    return {**named, "extra_info": extra | how, "options": {"timer": record.timer}, "stats": timed}
+    return {**named, "extra_info": extra | how, "options": {"timer": record.timer}, "stats": stats}
 
 
 def _name(record: Record) -> str:
@@ -334,8 +321,7 @@ def _by_place(samples: Sequence[Samples]) -> dict[tuple[Series | None, str | Non
             pairs = zip(taken or (), row.throttled, strict=False)
             known = [(value, throttled) for value, throttled in pairs if value is not None]
             good = [value for value, throttled in known if not throttled]
-            kept = good if 2 * len(good) > len(known) else [value for value, _ in known]
-            if kept:
+            if kept := good if 2 * len(good) > len(known) else [value for value, _ in known]:
                 latencies.setdefault((series, row.device_uuid), {}).setdefault(latency.name, []).append(tuple(kept))
     return latencies
 

@@ -26,6 +26,15 @@ from pairbench.workflow.progress import PlainProgress
 from pairbench.workflow.setup import choose, on_signals, open_context, store_of
 
 ANY = "any"  # the device of units that are measured on each device model of the fleet, GPUs before CPUs
+_LINE_EVERY_S = 10.0
+_LISTED = 20  # the most units that are named as not measured
+_WORDS = {
+    UnitEnd.DONE: "measured",
+    UnitEnd.STORED: "in the store already",
+    UnitEnd.SKIPPED: "skipped",
+    UnitEnd.FAILED: "failed",
+    UnitEnd.NOT_DONE: "not done; the same command goes on with them",
+}
 
 
 def units_of(
@@ -40,8 +49,7 @@ def units_of(
         return tuple(replace(unit, commit=unit.commit and resolve(_repository(config), unit.commit)) for unit in units)
     selected = _operators(config, arguments)
     named: list[str | None] = [*(resolve(_repository(config), name) for name in commits)]
-    shas = named or [git(config.root, "rev-parse", "HEAD")]
-    places = itertools.product(shas, selected, devices or (ANY,))
+    places = itertools.product(named or [git(config.root, "rev-parse", "HEAD")], selected, devices or (ANY,))
     return tuple(replace(like, operators=names, commit=commit, device=device) for commit, names, device in places)
 
 
@@ -91,9 +99,6 @@ def _operators(config: Config, select: list[str]) -> list[tuple[str, ...]]:
     return selected
 
 
-_LINE_EVERY_S = 10.0
-
-
 def run_fleet(
     config: Config, units: Collection[Unit], address: str, certificates: Path | None, patience_s: float
 ) -> Progress:
@@ -132,10 +137,9 @@ def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], N
 
         def show(progress: Progress) -> None:
             table = Table(title=_head(progress), title_justify="left", box=None, pad_edge=False)
-            rows = host_rows(progress.hosts, progress.flying, progress.results)
             for name in ("host", "workers", "devices", "done", "other", "now"):
                 table.add_column(name, overflow="ellipsis", no_wrap=True)
-            for row in rows[:40]:
+            for row in host_rows(progress.hosts, progress.flying, progress.results)[:40]:
                 table.add_row(*(safe(str(value)).replace("[", "\\[") for value in row.values()))
             live.update(table)
 
@@ -144,9 +148,6 @@ def open_table() -> Iterator[tuple[Callable[[Progress], None], Callable[[str], N
 
 def _head(progress: Progress) -> str:
     return f"{len(progress.results)} units over, {len(progress.flying)} under way, {progress.waiting} waiting, {len(progress.hosts)} workers"
-
-
-_LISTED = 20
 
 
 def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterable[UnitResult]) -> list[dict[str, Any]]:
@@ -172,13 +173,11 @@ def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterab
 def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: str, store: str, seconds: float) -> str:
     ends = Counter(result.end for result in results)
     if output == "json":
-        units = [{**plain(result), "key": result.unit.key} for result in results]
         document = {"store": store, "seconds": seconds, "summary": dict(ends), "hosts": plain(tuple(hosts))}
-        return to_json({**document, "units": units})
+        return to_json({**document, "units": [{**plain(result), "key": result.unit.key} for result in results]})
     host_totals = [{name: row[name] for name in row if name != "now"} for row in host_rows(hosts, {}, results)]
     parts = [render_rows("hosts", host_totals, output)]
-    rest = [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]
-    if rest:
+    if rest := [result for result in results if result.end not in (UnitEnd.DONE, UnitEnd.STORED)]:
         rows = [{"unit": one.unit.name, "end": one.end.value, "host": one.host, "reason": one.reason} for one in rest]
         parts.append(render_rows("not measured", rows[:_LISTED], output))
         if len(rest) > _LISTED:
@@ -192,12 +191,3 @@ def render_fleet(hosts: Sequence[Host], results: Sequence[UnitResult], output: s
         counts = ", ".join(f"{count} {status}" for status, count in sorted(bad.items()))
         parts.append(f"Among what was measured: {counts}\n")
     return "\n".join(parts)
-
-
-_WORDS = {
-    UnitEnd.DONE: "measured",
-    UnitEnd.STORED: "in the store already",
-    UnitEnd.SKIPPED: "skipped",
-    UnitEnd.FAILED: "failed",
-    UnitEnd.NOT_DONE: "not done; the same command goes on with them",
-}

@@ -49,6 +49,8 @@ QUIET: dict[str, Any] = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.comm.timeouts.connect": "10s",
 }
+METADATA = "pairbench"  # the key of pairbench's version in a scheduler's metadata
+Notify = Callable[[str], None]
 
 
 def need_dask() -> None:
@@ -86,11 +88,9 @@ def security_of(certificates: Path | None) -> Any:
     files = {"tls_ca_file": certificates / f"{AUTHORITY}.pem"}
     for role in ROLES:
         # A host has those of its own role, and uses them for whatever it does.
-        own = certificates / f"{role}.pem"
-        if own.exists():
+        if (own := certificates / f"{role}.pem").exists():
             files |= {f"tls_{role}_cert": own, f"tls_{role}_key": certificates / f"{role}.key"}
-    absent = [str(file) for file in files.values() if not file.is_file()]
-    if absent or len(files) == 1:
+    if (absent := [str(file) for file in files.values() if not file.is_file()]) or len(files) == 1:
         what = absent[0] if absent else f"{certificates}/worker.pem"
         raise UsageError(f"--certificates: {what} is not there, expected a folder of `pairbench fleet certificates`")
     return Security(require_encryption=True, **{name: str(file) for name, file in files.items()})
@@ -116,10 +116,6 @@ def configured() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-METADATA = "pairbench"  # the key of pairbench's version in a scheduler's metadata
-Notify = Callable[[str], None]
-
-
 def run_scheduler(address: str, certificates: Path | None, notify: Notify) -> None:
     """Serve as a fleet's scheduler at an address that was checked until SIGINT or SIGTERM; `notify` is given the address once it listens."""
     with configured():
@@ -136,8 +132,7 @@ async def _serve(address: str, security: Any, notify: Notify) -> None:
     try:
         await scheduler
     except (OSError, RuntimeError, ValueError) as error:
-        why = error.__cause__ or error
-        raise UsageError(f"the scheduler cannot listen at {address}: {why}") from error
+        raise UsageError(f"the scheduler cannot listen at {address}: {error.__cause__ or error}") from error
     scheduler.task_metadata[METADATA] = {"version": __version__}
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -32,9 +32,14 @@ from pairbench.store.reader import read_distinct
 from pairbench.store.reading import dataset_files, stored_files
 
 COLUMNS = ("run_id", "environment_hash", "reason")
-
-
 WholeRuns = dict[str, dict[str, set[str]]]  # the environments of complete runs, oldest first, by the key of their unit
+AWAY = dt.timedelta(days=1)  # the time after which another GPU of the model takes over an absent GPU's series
+_STEPS = (16, 112, 896)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
+_DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
+_LOOK_S = 1.0  # seconds between two updates of the hosts
+_GRACE_S = 90.0  # seconds after which a unit whose worker is invisible has surely ended: it notices that it is alone
+_MOST_DEATHS = 5
+_END_S = 40.0  # seconds that units have to end in order after an interruption
 
 
 def whole_runs(rows: Iterable[Mapping[str, str | None]]) -> WholeRuns:
@@ -63,9 +68,6 @@ def stored_units(units: Collection[Unit], runs: WholeRuns, hosts: Iterable[Host]
             if environments & here:
                 stored[unit] = run_id
     return stored
-
-
-AWAY = dt.timedelta(days=1)  # the time after which another GPU of the model takes over an absent GPU's series
 
 
 class Last(NamedTuple):
@@ -119,10 +121,6 @@ class Waiting:
         return list(self._lines.pop(need, ()))
 
 
-_STEPS = (16, 112, 896)  # Numbers of files opened at a time, the newest first; a series in none of them counts as new
-_DEVICE = ("started_at", "suite", "case", "status", "device_kind", "device_name", "device_uuid", "hostname")
-
-
 def runs_of(store: StoreLocation, units: Iterable[Unit]) -> WholeRuns:
     """Return by the unit's key the complete runs of some units. The store is listed once; other runs' files stay closed."""
     keys = {unit.key for unit in units}
@@ -135,12 +133,11 @@ def runs_of(store: StoreLocation, units: Iterable[Unit]) -> WholeRuns:
 def last_devices(store: StoreLocation, units: Collection[Unit]) -> dict[Unit, Last]:
     selections = {unit: [parse_selection(text) for text in unit.operators] for unit in units}
     try:
-        files = sorted(dataset_files(store, "records").files, key=lambda file: file.run_id, reverse=True)
+        unread = iter(sorted(dataset_files(store, "records").files, key=lambda file: file.run_id, reverse=True))
     except EmptyStoreError:
         return {}
     seen: dict[str, float] = {}
     found: dict[Unit, tuple[str, str]] = {}
-    unread = iter(files)
     for step in _STEPS:
         some = list(itertools.islice(unread, step))
         rows = sorted(_rows(store, _DEVICE, some), key=lambda row: row["started_at"] or "", reverse=True)
@@ -170,12 +167,6 @@ def _identity(row: dict[str, Any]) -> str:
 
 def _rows(store: StoreLocation, columns: tuple[str, ...], files: list[RunFile]) -> list[dict[str, Any]]:
     return [row for rows in read_distinct(store, columns, files).value.values() for row in rows] if files else []
-
-
-_LOOK_S = 1.0  # seconds between two updates of the hosts
-_GRACE_S = 90.0  # seconds after which a unit whose worker is invisible has surely ended: it notices that it is alone
-_MOST_DEATHS = 5
-_END_S = 40.0  # seconds that units have to end in order after an interruption
 
 
 @dataclass(kw_only=True)
@@ -406,8 +397,7 @@ class Drive:
 
     def _words(self, need: str) -> str:
         there = sorted({offer.model for host in self.progress.hosts for offer in host.offers})
-        last = next((one for one in self._last.values() if one.identity == need), None)
-        if last is not None:
+        if (last := next((one for one in self._last.values() if one.identity == need), None)) is not None:
             seen = f"which measured their series last, at {last.seen:%Y-%m-%d %H:%M}, and is not here"
             return f"{need} of {last.host}, {seen}; when it has been away for a day another one takes over"
         return f"{need}, which no host has; there are {', '.join(there) or 'no hosts'}"

@@ -40,8 +40,15 @@ from pairbench.store.user_cache import user_folder
 from pairbench.workflow.git import add_worktree, find_commit, git, repository_of
 from pairbench.workflow.setup import open_context, pick_devices
 
-_OLD_S = 14 * 24 * 3600
+_OLD_S = 14 * 24 * 3600  # after which a commit that nothing has used is removed
 BUILT = "PAIRBENCH_BUILD"  # names the folder for a build to install to, which comes first on the path of measured code
+Code = tuple[Path, Path | None]  # a folder of files, and what their build has installed, if anything
+PLUGIN = "pairbench"
+BUSY = "busy"  # the `end` of a unit that was not begun because other work kept the host busy
+_POLL_S, _GRACE_S = 0.2, 30.0  # Seconds between two looks at the process, and those that it has to end in order
+HOST = "HOST"  # the resource of which every worker has one, and every unit takes one
+_KNOWN, _HELD_UP = "pairbench", "pairbench_held_up"  # names of what a worker tells the scheduler of itself
+_WATCH_S = 5.0  # between two looks for other work on the host
 
 
 class BuildError(PairbenchError):
@@ -50,9 +57,6 @@ class BuildError(PairbenchError):
     def __init__(self, message: str, log: str | None = None) -> None:
         super().__init__(message)
         self.log = log
-
-
-Code = tuple[Path, Path | None]  # a folder of files, and what their build has installed, if anything
 
 
 class Commits:
@@ -162,11 +166,6 @@ def _sweep(repository: Path, place: Path, kept: str) -> None:
                 lock.unlink()
 
 
-PLUGIN = "pairbench"
-BUSY = "busy"  # the `end` of a unit that was not begun because other work kept the host busy
-_POLL_S, _GRACE_S = 0.2, 30.0  # Seconds between two looks at the process, and those that it has to end in order
-
-
 def run_unit(text: str) -> str:
     """Measure a unit on this worker's host: JSON with unit, device and store goes in, and its end, reason and statuses come back."""
     from distributed import get_worker
@@ -221,11 +220,10 @@ def _run(
     if ended == 130:
         return {"end": UnitEnd.NOT_DONE, "reason": "interrupted; what was finished is in the store"}
     if ended not in (0, 1) or not isinstance(document, dict) or "summary" not in document:
-        end = UnitEnd.SKIPPED if ended == 2 else UnitEnd.FAILED
         tail = tail_of(log)
         last = next((line for line in reversed(tail.splitlines()) if line.startswith("pairbench: ")), "")
         why = last.removeprefix("pairbench: ") or f"`pairbench run` ended with status {ended}"
-        return {"end": end, "reason": why, "log": tail}
+        return {"end": UnitEnd.SKIPPED if ended == 2 else UnitEnd.FAILED, "reason": why, "log": tail}
     log.unlink(missing_ok=True)
     statuses = document["summary"]["statuses"]
     if not statuses:
@@ -278,10 +276,7 @@ def other_work(offers: tuple[Offer, ...], meter: LoadMeter) -> str | None:
 
 def compute_processes() -> list[tuple[str, str]]:
     """Return the pairs of GPU and process that `nvidia-smi` tells, for NVML would stay loaded in the worker; empty without it."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    query = [command, "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
+    query = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -292,11 +287,6 @@ def compute_processes() -> list[tuple[str, str]]:
 def processes_of(text: str) -> list[tuple[str, str]]:
     pairs = (tuple(part.strip() for part in line.split(",")) for line in text.splitlines())
     return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()]
-
-
-HOST = "HOST"  # the resource of which every worker has one, and every unit takes one
-_KNOWN, _HELD_UP = "pairbench", "pairbench_held_up"
-_WATCH_S = 5.0
 
 
 def run_worker(

@@ -21,6 +21,27 @@ from pairbench.model.record import CALL, DEVICE, RESULT_COLUMNS, Record, p50_of,
 from pairbench.report.units import axis_text, is_number, ratio, ratio_range, size
 from pairbench.stats import Interval, speedup_interval
 
+SIZE = "bytes"  # the name under which conditions speak of the size of a case: the bytes that it demands
+_FEWEST = 4  # the number of cases below which any axis would tell them apart
+_TELLS = 0.75  # the part of the losing cases that a condition must hold, less the part of the others that it holds
+_ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
+"""Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
+_MEETS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, ">=": ge, "<=": le}
+COLUMNS = (
+    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "suite", "operator"),
+    *("definition_hash", "case", "axes", "tier", "dtype", "float32_precision", "implementation", "role", "mode"),
+    *("device_kind", "device_name", "device_uuid", "hostname"),
+    *("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
+    *("environment_hash", "environment", "status", "reason", "first_call_ns", "n_rounds"),
+    *(*RESULT_COLUMNS, "round_p50_ns", "device_round_p50_ns"),
+    *("max_abs_error", "mean_abs_error", "oracle_ratio"),
+    *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
+    *("launches_per_call", "kernels_per_call", "syncs_per_call", "reuses_output"),
+    *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
+)
+_Key = tuple[str, str, str]  # case, implementation and mode together name a row of an operator
+_timed_with = attrgetter("run_id", "device_uuid", "case", "mode")  # these name what was timed side by side
+
 
 class ClaimState(StrEnum):
     """How a measurement compares with a claim. Ratios and counts are compared, never times of two devices."""
@@ -106,18 +127,12 @@ class Losses(NamedTuple):
     where: LossCondition | None  # what these cases have in common; None where no bound describes them
 
 
-class ContributingRun(NamedTuple):
-    record: Record  # one of its records that are shown
-    records: int  # number of its records that are shown
-    rounds: tuple[int, ...]  # numbers of rounds of the measured records, each once, the smallest first
-
-
 class OperatorResults(Value):
     """The results of an operator on one device model, by the newest record of each series."""
 
     operator: OperatorDescription
     device_name: str
-    runs: tuple[ContributingRun, ...]  # the runs that the records come from, the newest first
+    runs: tuple[tuple[Record, ...], ...]  # the records that are shown of each run, the newest run first
     notes: tuple[str, ...]  # unusual conditions of measuring that the records mention, in sentences
     cases: tuple[CaseResults, ...]  # the cases ordered by dtype, then from the smallest to the largest
     claims: tuple[JudgedClaim, ...]
@@ -169,14 +184,6 @@ def state_of(claim: Claim, baseline: Record | None, variant: Record | None) -> C
     return ClaimState.BETTER if low > most else ClaimState.WORSE if high < least else ClaimState.SAME
 
 
-SIZE = "bytes"  # the name under which conditions speak of the size of a case: the bytes that it demands
-_FEWEST = 4  # the number of cases below which any axis would tell them apart
-_TELLS = 0.75  # the part of the losing cases that a condition must hold, less the part of the others that it holds
-_ENOUGH, _MORE, _MANY = 0.95, 0.1, 20
-"""Up to `_ENOUGH`, one bound leaves room for a second; the two must tell `_MORE` more, and of `_MANY` cases."""
-_MEETS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, ">=": ge, "<=": le}
-
-
 class CasePoint(NamedTuple):
     axes: Mapping[str, object]  # the case's axes, and its size under SIZE
     loses: bool
@@ -194,8 +201,7 @@ def losses_of(cases: Sequence[CaseResults]) -> tuple[Losses, ...]:
     losses = []
     for series, rows in measured.items():
         if losing := sorted((row for row, point in rows if point.loses), key=lambda row: speedup_of(row) or ()):
-            where = condition_of([point for _, point in rows])
-            losses.append(Losses(*series, tuple(losing), len(rows), where))
+            losses.append(Losses(*series, tuple(losing), len(rows), condition_of([point for _, point in rows])))
     return tuple(sorted(losses, key=lambda one: (-len(one.losing), one.implementation)))
 
 
@@ -235,28 +241,10 @@ def _terms(points: Sequence[CasePoint]) -> Iterator[AxisBound]:
     names = sorted({name for point in points for name in point.axes}, key=lambda name: (name == SIZE, name))
     for name in names:
         values = list(dict.fromkeys(point.axes[name] for point in points if name in point.axes))
-        numbers = sorted(filter(is_number, values))
-        if len(numbers) == len(values):
+        if len(numbers := sorted(filter(is_number, values))) == len(values):
             yield from (AxisBound(name, relation, value) for relation in (">=", "<=") for value in numbers)
         else:
             yield from (AxisBound(name, "=", value) for value in values)
-
-
-COLUMNS = (
-    *("run_id", "confirms", "started_at", "commit", "commit_at", "branch", "dirty", "suite", "operator"),
-    *("definition_hash", "case", "axes", "tier", "dtype", "float32_precision", "implementation", "role", "mode"),
-    *("device_kind", "device_name", "device_uuid", "hostname"),
-    *("driver", "cuda", "cudnn", "torch", "triton", "python", "cpu"),
-    *("environment_hash", "environment", "status", "reason", "first_call_ns", "n_rounds"),
-    *(*RESULT_COLUMNS, "round_p50_ns", "device_round_p50_ns"),
-    *("max_abs_error", "mean_abs_error", "oracle_ratio"),
-    *("warm_first_call_ns", "compilations", "recompilations", "graph_breaks"),
-    *("launches_per_call", "kernels_per_call", "syncs_per_call", "reuses_output"),
-    *("launch_status", "peak_bytes", "flops", "bytes_moved", "gbps", "roofline_fraction"),
-)
-
-_Key = tuple[str, str, str]  # case, implementation and mode together name a row of an operator
-_timed_with = attrgetter("run_id", "device_uuid", "case", "mode")  # these name what was timed side by side
 
 
 def results_of(
@@ -305,11 +293,7 @@ def results_of(
     return OperatorResults(
         operator=operator,
         device_name=known[0].device_name,
-        runs=tuple(
-            ContributingRun(run[0], len(run), tuple(sorted({record.n_rounds for record in run if record.n_rounds})))
-            for _, of_run in itertools.groupby(sorted(shown, key=by_run, reverse=True), by_run)
-            if (run := list(of_run))
-        ),
+        runs=tuple(tuple(run) for _, run in itertools.groupby(sorted(shown, key=by_run, reverse=True), by_run)),
         notes=_notes(shown),
         cases=cases,
         claims=tuple(judged(operator, cases, tiers)),

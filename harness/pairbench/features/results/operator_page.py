@@ -43,9 +43,10 @@ def operator_blocks(results: OperatorResults) -> Iterator[Block]:
     yield Line(text=clean(" ".join([*sentences, *(f"{note}." for note in results.notes)])), gap=True)
     runs = []
     for run in results.runs:
-        unit = "round" if run.rounds == (1,) else "rounds"
-        rounds = f", of {' or '.join(map(str, run.rounds))} {unit}" if run.rounds else ""
-        runs.append(f"{rows.heading(run.record)}: {run.records} records{rounds}")
+        numbers = sorted({record.n_rounds for record in run if record.n_rounds})
+        unit = "round" if numbers == [1] else "rounds"
+        rounds = f", of {' or '.join(map(str, numbers))} {unit}" if numbers else ""
+        runs.append(f"{rows.heading(run[0])}: {len(run)} records{rounds}")
     yield Items(texts=tuple(runs))
     main = [(case, mode) for case in results.cases if (mode := main_mode(case))]
     cases = [_case_cells(labels[case.case.key], case, mode, results.claims) for case, mode in main]
@@ -126,12 +127,11 @@ def _case_cells(label: str, case: CaseResults, mode: ModeResults, claims: Iterab
     }
 
 
-def part_of_roof(record: Record) -> float | None:
-    """Return the part of its roof that a record reaches, as on the site; None where that is not known."""
+def part_of_roof(record: Record) -> float:
+    """Return the part of its roof that a record reaches, as on the site; NaN where that is not known."""
     series = Series.of(record)
     assert series is not None
-    fraction = roof_fraction(series_facts(record, series, SeriesStatus(state="unchanged")), ceilings_of(record))
-    return None if math.isnan(fraction) else fraction
+    return roof_fraction(series_facts(record, series, SeriesStatus(state="unchanged")), ceilings_of(record))
 
 
 def _between(both: Iterable[Value | None], text: Callable[[Value], str]) -> str:
@@ -334,6 +334,5 @@ def _gaps(results: OperatorResults, labels: Mapping[str, str]) -> Iterator[Block
         "No measurement of the cases": [labels[case.key] for case in results.missing],
         "Measured with an earlier definition of the operator": [labels[key] for key in results.outdated],
     }
-    sentences = [f"{words}: {listed(names, _NAMED_GAPS, '; ')}." for words, names in gaps.items() if names]
-    if sentences:
+    if sentences := [f"{words}: {listed(names, _NAMED_GAPS, '; ')}." for words, names in gaps.items() if names]:
         yield Items(texts=tuple(sentences))

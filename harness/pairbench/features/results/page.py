@@ -30,6 +30,27 @@ _NUMBERS = (
     *("speedup", "speedup_low", "speedup_high", "launches_per_call", "kernels_per_call", "syncs_per_call"),
     *("launch_status", "peak_bytes"),
 )
+_ROWS = (
+    "Each row is a case, the smallest first: the median latency of the baseline and of the variant with the largest speedup, "
+    "both of the same run (on a GPU the latency on the device, with the host's work hidden, wherever it could be taken; beside it "
+    "the time of one call as its caller sees it, and a call that the host limits says so), the speedup with its 95 % interval over rounds, how many times as fast the "
+    "fastest own kernel is as the best alternative (the fastest of the baseline and of what one would use instead, such as PyTorch's own function), launches per call (kernels in brackets where "
+    "they are others), peak memory of a call (what an implementation keeps from call to call, as a graph of its own does, is not "
+    "in it), and which part of what the device was measured to be capable of both reach, in the dtype of the case: 100 % is passed by "
+    "computing in another one. Of each series the newest record counts. Of a run of one round the intervals know nothing of how processes differ."
+)
+_CLAIMS = (
+    "Published figures were mostly measured on other devices: their ratios and counts are compared, and their times are not. "
+    "Better and worse are proven by the interval; same is what it cannot tell from the figure, or within its range, "
+    "and not proven is what was sampled too seldom to have an interval."
+)
+_SUMMARY = (
+    "Each row is an operator: in how many cases its best variant is proven faster or slower than the baseline, the smallest and the largest "
+    "speedup of those variants over the baseline of the same run (on a GPU of latencies on the device, with the host's work hidden, wherever they could be taken), "
+    "how many times as fast the fastest own kernel is as the best alternative, which is the fastest of the baseline and of what one would use instead, such as PyTorch's own function, "
+    "variants that are proven slower somewhere, variants that were refused, and how published figures compare. Of each series the newest record "
+    "counts. The page of an operator has every measurement, with its interval and its errors."
+)
 
 
 def plain(one: OperatorResults) -> dict[str, Any]:
@@ -52,7 +73,7 @@ def plain(one: OperatorResults) -> dict[str, Any]:
         "operator": one.operator.name,
         "summary": one.operator.summary,
         "source": one.operator.source,
-        "runs": [{name: getattr(run.record, name) for name in ("run_id", "started_at", "commit")} for run in one.runs],
+        "runs": [{name: getattr(run[0], name) for name in ("run_id", "started_at", "commit")} for run in one.runs],
         "cases": cases,
         "claims": claims,
         "losses": losses,
@@ -109,38 +130,8 @@ def stored_results(config: Config, select: list[str], tiers: tuple[str, ...]) ->
     return StoredResults(measured, tuple(unmeasured), whole.problems, broken)
 
 
-_ROWS = (
-    "Each row is a case, the smallest first: the median latency of the baseline and of the variant with the largest speedup, "
-    "both of the same run (on a GPU the latency on the device, with the host's work hidden, wherever it could be taken; beside it "
-    "the time of one call as its caller sees it, and a call that the host limits says so), the speedup with its 95 % interval over rounds, how many times as fast the "
-    "fastest own kernel is as the best alternative (the fastest of the baseline and of what one would use instead, such as PyTorch's own function), launches per call (kernels in brackets where "
-    "they are others), peak memory of a call (what an implementation keeps from call to call, as a graph of its own does, is not "
-    "in it), and which part of what the device was measured to be capable of both reach, in the dtype of the case: 100 % is passed by "
-    "computing in another one. Of each series the newest record counts. Of a run of one round the intervals know nothing of how processes differ."
-)
-_CLAIMS = (
-    "Published figures were mostly measured on other devices: their ratios and counts are compared, and their times are not. "
-    "Better and worse are proven by the interval; same is what it cannot tell from the figure, or within its range, "
-    "and not proven is what was sampled too seldom to have an interval."
-)
-
-_SUMMARY = (
-    "Each row is an operator: in how many cases its best variant is proven faster or slower than the baseline, the smallest and the largest "
-    "speedup of those variants over the baseline of the same run (on a GPU of latencies on the device, with the host's work hidden, wherever they could be taken), "
-    "how many times as fast the fastest own kernel is as the best alternative, which is the fastest of the baseline and of what one would use instead, such as PyTorch's own function, "
-    "variants that are proven slower somewhere, variants that were refused, and how published figures compare. Of each series the newest record "
-    "counts. The page of an operator has every measurement, with its interval and its errors."
-)
-
-
 def results_page(
-    results: Sequence[OperatorResults],
-    unmeasured: Sequence[OperatorDescription],
-    output: str,
-    *,
-    command: str,
-    tiers: Sequence[str],
-    summary: bool = False,
+    found: StoredResults, output: str, *, command: str, tiers: Sequence[str], summary: bool = False
 ) -> str:
     """Return the page in one of the formats; a summary leaves out what `operator_pages` have."""
 
@@ -149,22 +140,27 @@ def results_page(
         about = (_SUMMARY,) if summary else (_ROWS, _CLAIMS)
         texts = [
             f"Made by {command}, and never by hand. Cases of the tier{'s' if len(named) > 1 else ''} {' and '.join(named)}.",
-            *(about if results else ["The store holds no measurement of these tiers: pairbench run makes some."]),
+            *(
+                about
+                if found.measured
+                else ["The store holds no measurement of these tiers: pairbench run makes some."]
+            ),
         ]
         page: list[Block] = [Heading(text="Results", level=1), *(Line(text=clean(text), gap=True) for text in texts)]
-        for device, several in groupby(results, key=lambda one: one.device_name):
+        for device, several in groupby(found.measured, key=lambda one: one.device_name):
             on_device = list(several)
             page += [Heading(text=device, level=2), table_of(_GLANCE, on_device)]
             page += [block for one in on_device if not summary for block in operator_blocks(one)]
         lines = []
-        for operator in unmeasured:
+        for operator in found.unmeasured:
             cases, claims = sum(case.tier in named for case in operator.cases), len(operator.claims)
             suffix = f", {claims} published figure{'' if claims == 1 else 's'}" if claims else ""
             lines.append(f"{_name(operator)}: {cases} case{'' if cases == 1 else 's'}{suffix}")
         return [*page, Heading(text="Not measured yet", level=2), Items(texts=tuple(lines))] if lines else page
 
     def document() -> dict[str, Any]:
-        return {"tiers": tiers, "results": [plain(one) for one in results], "unmeasured": list(map(_name, unmeasured))}
+        measured, unmeasured = list(map(plain, found.measured)), list(map(_name, found.unmeasured))
+        return {"tiers": tiers, "results": measured, "unmeasured": unmeasured}
 
     return render_page(output, document, blocks, None)
 
@@ -193,8 +189,7 @@ def _speedups(one: OperatorResults) -> list[Interval]:
 
 
 def _best_is(one: OperatorResults) -> str:
-    intervals = _speedups(one)
-    states = Counter("unknown" if math.isnan(speedup.low) else state_of(*speedup) for speedup in intervals)
+    states = Counter("unknown" if math.isnan(speedup.low) else state_of(*speedup) for speedup in _speedups(one))
     unproven = {"open": "not told apart", "unknown": "of one round, without an interval,"}
     order = ("faster", "open", "slower", "unknown")
     return ", ".join(f"{unproven.get(state, state)} in {states[state]}" for state in order if states[state])

@@ -153,8 +153,7 @@ class PairItem(pytest.Function):
         name = f"{planned.case.key}-{entry.implementation}-{entry.mode}"
         call = _timed(pair, clock, parent.config) if timed else _verified(pair, parent.config)
         # The fixtures of items are looked up once a file and kind: for thousands of items it would take half a second.
-        known = parent.fixtures.get(timed)
-        item: PairItem = cls.from_parent(parent, name=name, callobj=call, fixtureinfo=known)
+        item: PairItem = cls.from_parent(parent, name=name, callobj=call, fixtureinfo=parent.fixtures.get(timed))
         parent.fixtures[timed] = item._fixtureinfo
         item.pair = pair
         needs = planned.operator.implementation(entry.implementation).needs

@@ -132,9 +132,8 @@ class Options(Value):
 
     @classmethod
     def of(cls, config: pytest.Config) -> "Options":
-        given = {name: config.getoption(f"pairbench_{name}") for name in _SETTINGS}
         start = config.invocation_params.dir
-        settings = load_config(start, **given)
+        settings = load_config(start, **{name: config.getoption(f"pairbench_{name}") for name in _SETTINGS})
         places = ((settings.root / place).resolve() for place in settings.suites or ())
         listed = find_suites(tuple(place for place in places if place.exists()))
         # Such as suites/conv.py::causal_conv3d[...].

@@ -106,8 +106,7 @@ class PluginSession:
         ours = [item for item in items if isinstance(item, PairItem)]
         if not ours:
             return
-        words = re.findall(r"\w+", self.config.option.markexpr or "")
-        self.tiers = frozenset({*self.loader.tiers(), *words})
+        self.tiers = frozenset({*self.loader.tiers(), *re.findall(r"\w+", self.config.option.markexpr or "")})
         named = {argument.partition("::")[2] for argument in self.config.args}
         if self.options.changed_since is not None:
             from pairbench.features.since import changed_since
@@ -118,8 +117,7 @@ class PluginSession:
             for line in self.changed.narrowed.lines():
                 self._notify(f"pairbench: {line}")
         wanted = {item for item in ours if item.pair.planned.case.tier in self.tiers or item.name in named}
-        out = {item for item in ours if item not in wanted or not self._is_changed(item)}
-        if out:
+        if out := {item for item in ours if item not in wanted or not self._is_changed(item)}:
             self.config.hook.pytest_deselected(items=[item for item in items if item in out])
             items[:] = [item for item in items if item not in out]
 
@@ -175,8 +173,7 @@ class PluginSession:
         held, self.held = self.held, []
         for item, reports in held:
             entry = item.pair.entry
-            reason = regressed.get((*item.pair.case, entry.implementation, entry.mode))
-            if reason is not None:
+            if (reason := regressed.get((*item.pair.case, entry.implementation, entry.mode))) is not None:
                 # The call's own report; of a test that was skipped, the report that says so.
                 report = next((one for one in reports if one.when == "call" or one.skipped), reports[0])
                 report.outcome, report.longrepr = "failed", f"regression: {reason}"
