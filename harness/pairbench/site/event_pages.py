@@ -26,7 +26,7 @@ from pairbench.site.gather import SiteReading
 from pairbench.site.paths import File
 from pairbench.site.store_events import by_id
 from pairbench.site.templates import render
-from pairbench.store.documents import write_triage
+from pairbench.store.documents import write_document
 
 _TOLD = 2  # number of counts that a headline names
 _RUNS, _DAYS = (10, 50), (7, 30)
@@ -382,5 +382,5 @@ def set_states(
             raise SelectionError(f"{text!r} may be each of {keys}; name one of them")
         chosen[named[0].key] = replace(asked, event=named[0].key)
     for triage in chosen.values():
-        write_triage(config.store, triage)
+        write_document(config.store, triage)
     return tuple(replace(one, triage=chosen[one.key]) for one in events if one.key in chosen), problems
