@@ -12,7 +12,6 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from pairbench.analyze.history.moves import lines_of
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome
 from pairbench.model.record import Series
@@ -37,7 +36,7 @@ class Shift(NamedTuple):
 
 
 def shifts_of(trend: Trend) -> Iterator[Shift]:
-    points, (line, _) = trend.points, lines_of(trend.points)
+    points, (line, _) = trend.points, trend.points.lines
     places = {*(era.index for era in trend.eras), *(move.index for move in trend.moves), *trend.definitions}
     ends = sorted({0, len(points), *places})
     for era in trend.eras:

@@ -19,14 +19,12 @@ from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact,
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
-from pairbench.analyze.history.points import Points
+from pairbench.analyze.history.points import Lines, Points
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.record import Record
 from pairbench.stats import Floats, Interval
-
-Lines = tuple[Floats, Floats]  # the log latencies of a series and of its control
 
 _NEAR = 3  # the number of runs within which a move of the latency and one of the speedup are the same
 
@@ -57,26 +55,13 @@ class Move(Value):
         return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.own
 
 
-def lines_of(points: Points) -> Lines:
-    """Return the natural logarithms of the points' latencies, and of their controls'; NaN where there is none."""
-    return np.log(points.p50), np.log(points.control)
-
-
-def breaks_of(points: Points) -> tuple[int, ...]:
-    """Return the indices of runs whose environment, or GPU, differs from that of the run with a value before them."""
-    places = points.measured
-    environments, gpus = points.codes("environment_hash")[places], points.gpus[places]
-    another = (np.diff(gpus) != 0) & (gpus[1:] >= 0) & (gpus[:-1] >= 0)
-    return tuple(places[1:][(np.diff(environments) != 0) | another].tolist())
-
-
 def moves_of(points: Points, lines: Lines, *steps: Sequence[Changepoint], first: int = 0) -> tuple[Move, ...]:
     """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
     # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, as are those of the result.
     latency, beside = lines
     indices = _joined(*steps)
-    stretches = stretches_of(len(points), indices, breaks_of(points))
-    drifted = lines_of(points)[0] - latency
+    stretches = points.stretches(indices)
+    drifted = points.lines[0] - latency
     moves = []
     for index in indices:
         place = stretches.index(index)
@@ -108,7 +93,7 @@ def without_drift(points: Points, lines: Lines, drift: Drift, *, first: int) -> 
     """Return the move of a drift that was found in a latency, or in that over its control, and both lines without it."""
     near = slice(max(0, drift.index - MIN_RUNS), drift.last + 1 + MIN_RUNS)
     runs, total = drift.line[near], float(drift.line[drift.last])
-    breaks = [place - near.start for place in breaks_of(points) if near.start < place < near.stop]
+    breaks = [place - near.start for place in points.breaks if near.start < place < near.stop]
     own, control = (_along(line[near], runs, total, breaks) for line in lines)
     assert own is not None
     if control is not None and abs(math.log(own.estimate)) < DEFAULT.control_part * abs(total):
@@ -159,16 +144,6 @@ def _along(values: Floats, line: Floats, total: float, breaks: Sequence[int]) ->
     error = math.sqrt(float(np.sum((y - part * x) ** 2)) / (len(x) - 2) / float(x @ x))
     ends = sorted(math.exp(total * (part + sign * 1.96 * error)) for sign in (-1, 1))
     return Interval(math.exp(total * part), *ends)
-
-
-def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tuple[int, ...]:
-    """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides."""
-    # So a driver's effect on a series is no part of the effect of code some runs later.
-    starts = sorted({0, *moves, size})
-    for place in breaks:
-        if all(abs(place - start) >= MIN_RUNS for start in starts):
-            starts = sorted([*starts, place])
-    return tuple(starts)
 
 
 def median_level(values: Floats) -> float:
