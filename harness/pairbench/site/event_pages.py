@@ -124,7 +124,8 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
     series = [(one.series.suite, one.series.operator) for one in event.moved]
     owners = tuple(dict.fromkeys(facts.owners[one] for one in series if one in facts.owners))
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
-    compare, ab, bisect = compare_command(event, facts.options), ab_command(event), bisect_command(event)
+    commands = {"compare": compare_command(event, facts.options), "ab": ab_command(event)}
+    commands |= {"bisect": bisect_command(event)}
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
     devices = tuple(part.device_name for part in event.everywhere)
     # An event is in the windows that it began or ended in, on any device model.
@@ -144,21 +145,17 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
         windows=tuple(name for name in WINDOWS if name in inside),
         devices=devices,
         attributions=_attributions(event.moved),
-        compare=compare,
-        ab=ab,
-        bisect=bisect,
+        **commands,
         triage=shlex.join(["pairbench", "triage", event.key, "--state", "investigating", *facts.options]),
-        issue=_issue(event, owners, compare, bisect or ab),
+        issue=_issue(event, owners, commands["compare"], commands["bisect"] or commands["ab"]),
         text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
     )
 
 
 def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
     words = headline(event)
-    lines = [
-        f"{str(event.worst).capitalize()}: {words.operator} {words.implementation} {', '.join(words.changes)} ({words.cause})",
-        "",
-    ]
+    what = f"{words.operator} {words.implementation} {', '.join(words.changes)} ({words.cause})"
+    lines = [f"{str(event.worst).capitalize()}: {what}", ""]
     for part in event.everywhere:
         heads = filter(None, (part.before, part.end))
         runs = " to ".join(f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in heads)
@@ -166,12 +163,9 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
         lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
         if len(part.moved) > _ISSUE:
             lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
-    facts = {
-        "newest commit in question": _commit_words(event.after) if event.blames else "",
-        "commits in question": f"{event.commits:,}" if event.commits else "",
-        "environment": ", ".join(event.era[:8]),
-        "owner": ", ".join(owners[:5]),
-    }
+    facts = {"newest commit in question": _commit_words(event.after) if event.blames else ""}
+    facts |= {"commits in question": f"{event.commits:,}" if event.commits else ""}
+    facts |= {"environment": ", ".join(event.era[:8]), "owner": ", ".join(owners[:5])}
     lines += [f"- {name}: {text}" for name, text in facts.items() if text]
     lines += ["", *(f"    {command}" for command in commands if command)]
     return "\n".join(f"{'  ' if line.startswith('  ') else ''}{shorten(line, 300)}" for line in lines)

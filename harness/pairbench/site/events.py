@@ -12,6 +12,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
@@ -166,13 +167,11 @@ def _series_event(
     start = max(0, index - _AROUND)
     history = _history(trend, None if life is not None or first is None else first.metric)
     counts = [CountStep(metric=one.metric, before=one.reference, after=one.current, reason=one.reason) for one in steps]
-    moved = Moved(
-        series=trend.series,
-        change=move.own if move else None,
-        relative=move.relative if move else None,
-        before_ns=move.before_ns if move else None,
-        after_ns=move.after_ns if move else None,
-        control=move.control if move else None,
+    latency = partial(Moved, series=trend.series)
+    if move is not None:
+        latency = partial(latency, change=move.own, relative=move.relative, control=move.control)
+        latency = partial(latency, before_ns=move.before_ns, after_ns=move.after_ns)
+    moved = latency(
         attribution=move.attribution if move and not steps else first.attribution if first else None,
         reason="; ".join(filter(None, [*reasons, move.reason if move else ""])),
         counts=tuple(counts),
@@ -230,23 +229,20 @@ def _fate(parts: Sequence[_Part], trend: Trend, accepted: AcceptedLevel | None) 
 
 def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> None:
     """Add what a comparison says, beside the counts of the same run where these moved too."""
-    device = trend.series.device_name
-    after = min(change.current_runs)
-    p50 = change.p50
+    after, p50 = min(change.current_runs), change.p50
     shown = (p50.reference, p50.current) if p50 else (None, None)
     before_ns, after_ns = (float(value) if isinstance(value, int | float) else None for value in shown)
-    moved = Moved(
-        series=change.series,
-        outcome=change.outcome,
-        change=p50.change.estimate if p50 and p50.change else None,
-        relative=p50.change.estimate / change.control.estimate if p50 and p50.change and change.control else None,
+    own = p50.change.estimate if p50 and p50.change else None
+    control = change.control.estimate if change.control else None
+    told = partial(Moved, series=change.series, outcome=change.outcome, reason=change.reason, accepted=change.accepted)
+    moved = told(
+        change=own,
+        relative=own / control if own is not None and control is not None else None,
         before_ns=before_ns,
         after_ns=after_ns,
-        control=change.control.estimate if change.control else None,
+        control=control,
         attribution=change.attribution,
-        reason=change.reason,
         kernels=tuple(map(str, change.kernels)),
-        accepted=change.accepted,
         history=_history(trend, None)[-_AROUND:],
         place=min(len(trend.points), _AROUND) - 1,
     )
@@ -259,16 +255,9 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
     name, index = after, next((at for at, run_id in enumerate(trend.points.values("run_id")) if run_id == after), None)
     if index is not None and before_ns and after_ns:
         name = _begins(trend, index, before_ns, after_ns)
-    found.append(
-        SeriesEvent(
-            key=("moved", device, name),
-            kind="newest",
-            before=_last_before(trend, change, before_ns, after_ns),
-            after=after,
-            moved=replace(moved, life=life, ended=ended),
-            era=tuple(map(str, change.era)),
-        )
-    )
+    moved, era = replace(moved, life=life, ended=ended), tuple(map(str, change.era))
+    key, before = ("moved", trend.series.device_name, name), _last_before(trend, change, before_ns, after_ns)
+    found.append(SeriesEvent(key=key, kind="newest", before=before, after=after, moved=moved, era=era))
 
 
 def _last_before(trend: Trend, change: Change, before_ns: float | None, after_ns: float | None) -> str | None:

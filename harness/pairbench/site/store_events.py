@@ -24,6 +24,9 @@ _SPREADS = 3.0
 """The spreads of a series, as the median difference of its neighbouring runs, that the median of all has to be beyond."""
 
 
+_OUTCOMES = {True: GateOutcome.UNDECIDED, False: GateOutcome.IMPROVEMENT}  # by whether it became slower
+
+
 class Shift(NamedTuple):
     """What a series did where the environment changed: `log` is the shift in log units, and `spread` the series' own before it."""
 
@@ -48,17 +51,12 @@ def shifts_of(trend: Trend) -> Iterator[Shift]:
         after = [value for value in line[era.index : end].tolist() if not math.isnan(value)]
         if len(before) < _LEAST or not after:
             continue
-        shift = median(after) - median(before)
-        found = [one for one in trend.moves if one.index == era.index and one.attribution is Attribution.ENVIRONMENT]
-        moved = Moved(
-            series=trend.series,
-            outcome=GateOutcome.UNDECIDED if shift > 0 else GateOutcome.IMPROVEMENT,
-            change=math.exp(shift),
-            before_ns=math.exp(median(before)),
-            after_ns=math.exp(median(after)),
-            attribution=Attribution.ENVIRONMENT,
-            reason=found[0].reason if found else "",
-        )
+        levels = median(before), median(after)
+        shift, cause = levels[1] - levels[0], Attribution.ENVIRONMENT
+        found = [one for one in trend.moves if one.index == era.index and one.attribution is cause]
+        outcome, reason = _OUTCOMES[shift > 0], found[0].reason if found else ""
+        moved = Moved(series=trend.series, outcome=outcome, attribution=cause, change=math.exp(shift), reason=reason)
+        moved = replace(moved, before_ns=math.exp(levels[0]), after_ns=math.exp(levels[1]))
         spread = median(abs(now - then) for then, now in itertools.pairwise(before))
         run_id = points[era.index].record.run_id
         yield Shift(run_id, tuple(map(str, era.changes)), moved, shift, spread, bool(found))
@@ -95,7 +93,7 @@ def environment_events(shifts: Iterable[Shift], heads: Heads) -> Iterator[Event]
             after=runs[place],
             moved=tuple(replace(shift.moved, life=life) for shift in listed),
             era=together[0].era,
-            outcome=GateOutcome.UNDECIDED if middle > 0 else GateOutcome.IMPROVEMENT,
+            outcome=_OUTCOMES[middle > 0],
             life=life,
             of=len(together),
             median=math.exp(middle),

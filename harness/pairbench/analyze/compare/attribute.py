@@ -157,12 +157,7 @@ class Circumstances(Value):
 
     @classmethod
     def between(
-        cls,
-        before: Record,
-        now: Record,
-        controls: Sequence[Record | None] = _NONE,
-        *,
-        gpus: Sequence[str | None] = _NONE,
+        cls, before: Record, now: Record, controls: Sequence[Record | None] = _NONE, gpus: Sequence[str | None] = _NONE
     ) -> "Circumstances":
         """Return the facts about two runs of a series, with its controls and GPUs in them as far as these are known."""
         own, control = source_changed(before, now), source_changed(*controls)

@@ -104,7 +104,7 @@ class Points(Sequence[SeriesPoint]):
     @property
     def breaks(self) -> list[int]:
         """The indices of runs whose environment, or GPU, differs from that of the run with a value before them."""
-        return self.measured[1:][np.logical_or(*self.changed(self.measured))].tolist()
+        return list(self.measured[1:][np.logical_or(*self.changed(self.measured))].tolist())
 
     def stretches(self, moves: Iterable[int]) -> list[int]:
         """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides."""
