@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from pairbench.analyze.compare.exact import METRICS
@@ -95,24 +96,20 @@ SHOWN = 200  # number of series of an event that its row lists, the largest chan
 def regressions(facts: SiteFacts) -> File:
     events = facts.events
     rows = event_rows(events, facts)
-    return render(
-        paths.REGRESSIONS,
-        facts,
-        open=[one for one in rows if one.event.is_new],
-        known=[one for one in rows if one.event.open and not one.event.is_new],
-        ended=[one for one in rows if not one.event.open and not one.event.accepted],
-        accepted=[one for one in rows if one.event.accepted],
-        changes=changes,
-        SHOWN=SHOWN,
-        choices={
-            "window": WINDOWS,
-            "device": sorted({part.device_name for event in events for part in event.everywhere}),
-            "direction": sorted({event.direction for event in events}),
-            "kind": sorted({event.kind for event in events}),
-            "outcome": [str(outcome) for outcome in ATTENTION if any(event.worst == outcome for event in events)],
-            "attribution": sorted({word for event in events for word in _attributions(event.moved)}),
-        },
-    )
+    standing: dict[str, Any] = {
+        "open": [one for one in rows if one.event.is_new],
+        "known": [one for one in rows if one.event.open and not one.event.is_new],
+        "ended": [one for one in rows if not one.event.open and not one.event.accepted],
+        "accepted": [one for one in rows if one.event.accepted],
+    }
+    choices = {
+        "window": WINDOWS,
+        "device": sorted({part.device_name for event in events for part in event.everywhere}),
+        **{name: sorted({getattr(event, name) for event in events}) for name in ("direction", "kind")},
+        "outcome": [str(outcome) for outcome in ATTENTION if any(event.worst == outcome for event in events)],
+        "attribution": sorted({word for event in events for word in _attributions(event.moved)}),
+    }
+    return render(paths.REGRESSIONS, facts, **standing, changes=changes, SHOWN=SHOWN, choices=choices)
 
 
 def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[SimpleNamespace]:
@@ -137,16 +134,14 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
     if event.blames:
         request = f"#{event.after.pull_request}" if event.after.pull_request else None
         words += filter(None, (event.after.subject, event.after.author, request))
+    commands |= {"triage": shlex.join(["pairbench", "triage", event.key, "--state", "investigating", *facts.options])}
+    named = {"operators": operators, "owners": owners, "devices": devices, "attributions": _attributions(event.moved)}
     return SimpleNamespace(
         event=event,
-        operators=operators,
-        owners=owners,
+        **commands,
+        **named,
         headline=headline(event),
         windows=tuple(name for name in WINDOWS if name in inside),
-        devices=devices,
-        attributions=_attributions(event.moved),
-        **commands,
-        triage=shlex.join(["pairbench", "triage", event.key, "--state", "investigating", *facts.options]),
         issue=_issue(event, owners, commands["compare"], commands["bisect"] or commands["ab"]),
         text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
     )

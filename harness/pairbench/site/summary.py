@@ -216,15 +216,15 @@ def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> SimpleName
     over = [row for row in groups if row.tier == tier] or groups
     latencies = [word for word in ("device", "call") if any(word in row.latency.split() for row in over)]
     thin = [(row.margin, place) for place, row in enumerate(main) if row.margin is not None and row.margin < _THIN]
+    operators = len({(row.suite, row.operator) for row in rows})
+    middle = statistics.median(map(_speedup, over)) if over else None
+    of = ", ".join(filter(None, [" or ".join(latencies), f"{tier} tier" if tier else ""]))
+    said = {"device_name": device, "family": family, "operators": operators, "median": middle, "of": of}
     return SimpleNamespace(
-        device_name=device,
-        family=family,
-        operators=len({(row.suite, row.operator) for row in rows}),
+        **said,
         groups=tuple(groups),
         faster=sum(row.speedup is not None and row.speedup.low > 1 for row in groups),
         slower=sum(row.speedup is not None and row.speedup.high < 1 for row in groups),
-        median=statistics.median(map(_speedup, over)) if over else None,
-        of=", ".join(filter(None, [" or ".join(latencies), f"{tier} tier" if tier else ""])),
         wins=tuple(row for row in groups if _speedup(row) > 1)[:_NAMED],
         losses=tuple(row for row in reversed(groups) if _speedup(row) < 1)[:_NAMED],
         thin=tuple(main[place] for _, place in sorted(thin)[:_NAMED]),
