@@ -397,16 +397,12 @@ def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads, aliases: tupl
     moved = sorted((one.moved for one in several), key=rank)
     life = moved[0].life
     ends = [one.ended for one in moved if one.ended]
-    return Event(
-        key=id_of(key),
-        kind=kind,
+    named = partial(Event, key=id_of(key), kind=kind, device_name=device_name, aliases=aliases, moved=tuple(moved))
+    return named(
         direction=_direction(kind, {_way(one) for one in moved}),
-        device_name=device_name,
         before=heads.get((before, device_name)) if before else None,
         after=heads[after, device_name],
         last=heads.get((last, device_name)) if last else None,
-        aliases=aliases,
-        moved=tuple(moved),
         era=tuple(dict.fromkeys(change for one in several for change in one.era)),
         outcome=min((one.outcome for one in moved if one.life == life), key=ATTENTION.index),
         life=life,

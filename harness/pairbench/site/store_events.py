@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -84,20 +85,17 @@ def environment_events(shifts: Iterable[Shift], heads: Heads) -> Iterator[Event]
         listed = [shift for shift in together if shift.found or abs(shift.log) >= least]
         listed.sort(key=lambda shift: -abs(shift.log))
         life = _life(place, runs)
-        yield Event(
-            key=id_of(("environment", device_name, run_id)),
-            kind="environment",
-            direction="slower" if middle > 0 else "faster",
-            device_name=device_name,
-            before=runs[place - 1],
-            after=runs[place],
-            moved=tuple(replace(shift.moved, life=life) for shift in listed),
-            era=together[0].era,
-            outcome=_OUTCOMES[middle > 0],
-            life=life,
-            of=len(together),
-            median=math.exp(middle),
-        )
+        found = _event("environment", run_id, runs[place - 1], runs[place], life, _OUTCOMES[middle > 0])
+        direction, moved = "slower" if middle > 0 else "faster", [replace(shift.moved, life=life) for shift in listed]
+        found = replace(found, direction=direction, moved=tuple(moved), era=together[0].era)
+        yield replace(found, of=len(together), median=math.exp(middle))
+
+
+def _event(kind: str, name: str, before: RunHead, after: RunHead, life: str, outcome: GateOutcome) -> Event:
+    """Return an event of many series, none of which it has yet."""
+    key = id_of((kind, after.device_name, name))
+    event = partial(Event, key=key, kind=kind, device_name=after.device_name, life=life, outcome=outcome)
+    return event(direction=kind, before=before, after=after, moved=(), era=())
 
 
 def _life(place: int, runs: Sequence[RunHead]) -> str:
@@ -120,19 +118,9 @@ def new_operator(
         return
     runs = runs_by_device(heads)[key[1]]
     life = _life(runs.index(heads[key]), runs)
-    why = "the first run of the operator"
-    yield Event(
-        key=id_of(("new", key[1], f"{series[0].suite}\0{series[0].operator}")),
-        kind="new",
-        direction="new",
-        device_name=key[1],
-        before=heads[before],
-        after=heads[key],
-        moved=tuple(Moved(series=one, outcome=GateOutcome.NEW, reason=why, life=life) for one in series),
-        era=(),
-        outcome=GateOutcome.NEW,
-        life=life,
-    )
+    why, name = "the first run of the operator", f"{series[0].suite}\0{series[0].operator}"
+    moved = tuple(Moved(series=one, outcome=GateOutcome.NEW, reason=why, life=life) for one in series)
+    yield replace(_event("new", name, heads[before], heads[key], life, GateOutcome.NEW), moved=moved)
 
 
 def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
