@@ -15,7 +15,7 @@ from pairbench.features.breakdown.breakdown import PROFILED, Rows, sentences, si
 from pairbench.features.breakdown.summary import by_kind, parts_ns, tree_of
 from pairbench.model.breakdown import Breakdown, KeptBreakdown
 from pairbench.model.plan import BASELINE
-from pairbench.model.site import ATTENTION, LIVES, STATES, Event, OverviewRow, RunHead, RunVerdicts, SiteFacts
+from pairbench.model.site import ATTENTION, LIVES, STATES, Event, RunHead, RunVerdicts, SiteFacts
 from pairbench.report import units
 from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, changes, event_rows, headline
@@ -44,7 +44,11 @@ def overview(facts: SiteFacts) -> File:
     known = event_rows((event for event in opened if not event.is_new), facts)
     shown: dict[str, Any] = {"attention": _attention(new), "known": known, "events": new[:_EVENTS]}
     shown |= {"worst_moves": _worst_moves(opened), "closed": len(facts.events) - len(opened), "windows": WINDOWS}
-    shown |= {"night": newest_night(facts), "matrix": _matrix(rows), "columns": _COLUMNS}
+    # The few device models that measured most have a column in the order of their names, then come all others.
+    counts = Counter(device for device, *_ in {(row.device_name, row.suite, row.operator) for row in rows})
+    ordered = [device for device, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
+    matrix = sorted(ordered[:_COLUMNS]) + sorted(ordered[_COLUMNS:_MOST])
+    shown |= {"night": newest_night(facts), "matrix": matrix, "columns": _COLUMNS}
     shown |= {"summaries": operator_summaries(rows), "headlines": device_summaries(rows, facts.self_tests)}
     shown |= {"left_out": sorted({row.suite for row in rows if is_self_test(row.suite, facts.self_tests)})}
     shown |= {"choices": choices, "varies": {name: len(values) > 1 for name, values in choices.items()}}
@@ -73,13 +77,6 @@ def _attention(opened: Sequence[SimpleNamespace]) -> dict[str, dict[str, int]]:
     names = ("", *WINDOWS)
     worst = Counter((one.event.worst, name) for one in opened for name in ("", *one.windows))
     return {str(outcome): {name: worst[outcome, name] for name in names} for outcome in ATTENTION}
-
-
-def _matrix(rows: Sequence[OverviewRow]) -> list[str]:
-    """Return the device models that have a column: the few that measured most in the order of their names, then all others."""
-    counts = Counter(device for device, *_ in {(row.device_name, row.suite, row.operator) for row in rows})
-    ordered = [device for device, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
-    return sorted(ordered[:_COLUMNS]) + sorted(ordered[_COLUMNS:_MOST])
 
 
 _TOGETHER = dt.timedelta(hours=24)  # runs of one night are less apart than this, and than half the usual interval

@@ -143,16 +143,7 @@ def _change(evidence: _Evidence) -> Change:
     apart = all(gpus) and None not in gpus[0] | gpus[1] and not gpus[0] & gpus[1]
     devices = [" ".join(sorted(map(str, side))) for side in gpus] if apart else (None, None)
     known = replace(Circumstances.between(before, now, controls, gpus=devices), interleaved=evidence.interleaved)
-    findings = [_finished(finding, evidence) for finding in _findings(evidence, known)]
-    # Worst first; of equal ones the median, then the tail.
-    findings.sort(
-        key=lambda finding: (
-            not finding.decides,
-            SEVERITY.index(finding.judgement.outcome),
-            not finding.median,
-            not finding.judgement.metric.endswith("_p95_ns"),
-        )
-    )
+    findings = sorted((_finished(finding, evidence) for finding in _findings(evidence, known)), key=_rank)
     first = findings[0]
     outcome = first.judgement.outcome if first.decides else GateOutcome.UNCHANGED
     named = [item for item in findings if item.decides and item.judgement.outcome in (*_MOVED, outcome)]
@@ -183,6 +174,12 @@ def _change(evidence: _Evidence) -> Change:
         confirmed=(True in seen) if seen else None,
         accepted=evidence.acceptance.reason if evidence.acceptance and took else None,
     )
+
+
+def _rank(finding: _Finding) -> tuple[bool, int, bool, bool]:
+    """Return a sort key: the worst first, of equal ones the median, then the tail."""
+    tail = finding.judgement.metric.endswith("_p95_ns")
+    return not finding.decides, SEVERITY.index(finding.judgement.outcome), not finding.median, not tail
 
 
 def _across(matched: Matched) -> Across | None:
