@@ -40,7 +40,7 @@ def series_facts(
 ) -> SeriesFacts:
     """Return the facts of a series' newest record, with some number columns besides those of its result, whose samples are in ns."""
     # `numbers` has the columns under their names, except that `speedup` is the result's, as `p50_ns` and `p95_ns` are: on a GPU the device's where it has
-    # one, else the call's. `texts["latency"]` names it, and `texts["stored.speedup_of"]` the latency of the speedup: the call's, too, where the baseline has none.
+    # one, else the call's. `texts["latency"]` names it, and `texts["speedup_of"]` the latency of the speedup: the call's, too, where the baseline has none.
     held = vars(record)
     values = {name: held[name] for name in columns} | _result(record)
     texts = ((name, held[name]) for name in _TEXTS)
@@ -53,7 +53,7 @@ def series_facts(
         **{name: held[name] for name in ("run_id", "status", "reason", "kernels")},
         gate_status=gate_status,
         numbers={name: value for name, value in values.items() if value is not None and math.isfinite(value)},
-        texts={"latency": stored.result_of(record).name, "stored.speedup_of": stored.speedup_is_of(record).name}
+        texts={"latency": stored.result_of(record).name, "speedup_of": stored.speedup_is_of(record).name}
         | {name: value for name, value in texts if value}
         | ({"reuses_output": "yes"} if record.reuses_output else {})
         | ({"consumes": ", ".join(record.consumes)} if record.consumes else {})
