@@ -7,6 +7,7 @@ one: by other instructions than the product had, or with what it moves still in 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pairbench.model.outcome import Status
@@ -155,30 +156,16 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
         flops, moved, tflops = (one.numbers.get(name, 0.0) for name in ("flops", "bytes_moved", "tflops"))
         if not all(0 < value < math.inf for value in (flops, moved, tflops)):
             continue
-        label = labels[one.series.case]
-        point = RooflinePoint(
-            series_index=index,
-            label=f"{label}, {one.series.mode}" if several else label,
-            implementation=one.series.implementation,
-            dtype=one.dtype,
-            intensity=flops / moved,
-            tflops=tflops,
-            gbps=one.numbers.get("gbps", math.nan),
-            fraction=roof_fraction(one, ceilings),
-        )
-        points.append(point)
+        label = labels[one.series.case] + (f", {one.series.mode}" if several else "")
+        named = partial(RooflinePoint, series_index=index, label=label, implementation=one.series.implementation)
+        placed = partial(named, dtype=one.dtype, intensity=flops / moved, tflops=tflops)
+        points.append(placed(gbps=one.numbers.get("gbps", math.nan), fraction=roof_fraction(one, ceilings)))
     parts = shared_names((one.series.device_name, one.dtype, one.series.mode) for one in series)
     parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
     parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
     roofs, x, y = _roofs(points, ceilings)
-    return RooflineChart(
-        subtitle=shorten(", ".join(parts), 140),
-        roofs=roofs,
-        points=tuple(points),
-        x=x,
-        y=y,
-        left_out=max(sum("p50_ns" in one.numbers for one in series) - len(points), 0),
-    )
+    chart = partial(RooflineChart, subtitle=shorten(", ".join(parts), 140), roofs=roofs, points=tuple(points))
+    return chart(x=x, y=y, left_out=max(sum("p50_ns" in one.numbers for one in series) - len(points), 0))
 
 
 def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:

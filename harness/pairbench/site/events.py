@@ -185,15 +185,10 @@ def _series_event(
         kind, name = "drift", "" if move.attribution is Attribution.MACHINE else operator
     elif move is not None and not steps:
         name = _begins(trend, index, move.before_ns, move.after_ns)
-    return SeriesEvent(
-        key=(kind, trend.series.device_name, name),
-        kind=kind,
-        before=then.run_id if then else None,
-        after=now.run_id,
-        last=trend.points[move.last].record.run_id if move is not None and move.last is not None else None,
-        moved=moved,
-        era=tuple(map(str, era_changes(then, now))) if then else (),
-    )
+    named = partial(SeriesEvent, key=(kind, trend.series.device_name, name), kind=kind, after=now.run_id, moved=moved)
+    last = trend.points[move.last].record.run_id if move is not None and move.last is not None else None
+    era = tuple(map(str, era_changes(then, now))) if then else ()
+    return named(before=then.run_id if then else None, last=last, era=era)
 
 
 def _begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> str:

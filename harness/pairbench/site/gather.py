@@ -322,18 +322,10 @@ class SiteReading:
             series=tuple(trend.series for trend in trends),
             owner=described.owner if described is not None else "",
         )
-        return OperatorFacts(
-            device_name=device_name,
-            suite=suite,
-            operator=operator,
-            about=described,
-            series=series,
-            trends=trends,
-            ceilings=next((one for one in ceilings if one), {}),
-            events=site_events.events_of(own, {place: self._heads[place] for place in places}),
-            elsewhere=elsewhere,
-            contribution=contribution,
-        )
+        events = site_events.events_of(own, {place: self._heads[place] for place in places})
+        named = functools.partial(OperatorFacts, device_name=device_name, suite=suite, operator=operator)
+        found = functools.partial(named, about=described, series=series, trends=trends, contribution=contribution)
+        return found(ceilings=next((one for one in ceilings if one), {}), events=events, elsewhere=elsewhere)
 
     def _with_all(self, several: Sequence[Contribution]) -> SiteFacts:
         single = site_events.events_of((event for one in several for event in one.happened), self._heads)

@@ -193,14 +193,9 @@ def _across(matched: Matched) -> Across | None:
     if medians[0] is None or medians[1] is None or not (usable(before) and usable(now)):
         return None
     speedups = [one and one.estimate for one in (speedup_of(before), speedup_of(now))]
-    return Across(
-        reference_device=before.device_name,
-        latency=result_of(now).name,
-        reference_ns=medians[0].estimate,
-        current_ns=medians[1].estimate,
-        reference_speedup=speedups[0],
-        current_speedup=speedups[1],
-    )
+    across = functools.partial(Across, reference_device=before.device_name, latency=result_of(now).name)
+    across = functools.partial(across, reference_ns=medians[0].estimate, current_ns=medians[1].estimate)
+    return across(reference_speedup=speedups[0], current_speedup=speedups[1])
 
 
 def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:

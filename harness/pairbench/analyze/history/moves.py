@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter, eq
 
 import numpy as np
@@ -72,18 +73,13 @@ def moves_of(points: Points, lines: Lines, *steps: Sequence[Changepoint], first:
         assert own is not None
         known = points[index].since(points[before])
         attribution, reason = cause_of(own, control, known)
-        move = Move(
-            before=first + before,
-            index=first + index,
-            own=own.estimate,
+        named = partial(Move, before=first + before, index=first + index, attribution=attribution, reason=reason)
+        named = partial(named, era=known.era, implementation_changed=known.implementation_changed, own=own.estimate)
+        move = named(
             control=control.estimate if control else None,
             relative=relative.estimate if relative else None,
             before_ns=math.exp(median_level(latency[start:index]) + drifted[before]),
             after_ns=math.exp(median_level(latency[index:stop]) + drifted[index]),
-            attribution=attribution,
-            era=known.era,
-            implementation_changed=known.implementation_changed,
-            reason=reason,
         )
         moves.append(move)
     return tuple(moves)
@@ -112,20 +108,11 @@ def without_drift(points: Points, lines: Lines, drift: Drift, *, first: int) -> 
     ended = f"{rises} from about {day} to {last.started_at[:10]}, {moved} in all"
     said = f"{rises} since about {day}, {moved} so far" if end == len(measured) - 1 else ended
     beside = f"its control moved {percent(control.estimate)}" if control else "there is no control to tell"
-    move = Move(
-        before=first + before,
-        index=first + drift.index,
-        last=first + drift.last,
-        own=own.estimate,
-        control=control.estimate if control else None,
-        relative=own.estimate / control.estimate if control else None,
-        before_ns=level,
-        after_ns=level * own.estimate,
-        attribution=attribution,
-        era=(),
-        implementation_changed=None,
-        reason=f"{said}; no single commit; {beside}",
-    )
+    reason, moved_too = f"{said}; no single commit; {beside}", control.estimate if control else None
+    named = partial(Move, before=first + before, index=first + drift.index, last=first + drift.last, reason=reason)
+    named = partial(named, own=own.estimate, control=moved_too, before_ns=level, after_ns=level * own.estimate)
+    relative = own.estimate / control.estimate if control else None
+    move = named(relative=relative, attribution=attribution, era=(), implementation_changed=None)
     less = tuple(line - share * drift.line for line, share in zip(lines, shares, strict=True))
     return move, (less[0], less[1])
 
@@ -332,16 +319,8 @@ class _Walk:
         known = Circumstances.between(then or now, now)
         failed = judgement.outcome is GateOutcome.FAILED
         cause, why = known.cause_of_failure(then, [now]) if failed else known.cause_of_count()
-        return Step(
-            metric=judgement.metric,
-            level=self._levels.get(judgement.metric),
-            before=before,
-            index=index,
-            outcome=judgement.outcome,
-            reference=judgement.reference if before is not None else None,
-            current=judgement.current,
-            reason=judgement.reason.partition("; failing since ")[0],
-            attribution=cause,
-            why=why,
-            era=known.era,
-        )
+        named = partial(Step, metric=judgement.metric, before=before, index=index, outcome=judgement.outcome)
+        named = partial(named, level=self._levels.get(judgement.metric), attribution=cause, why=why, era=known.era)
+        reason = judgement.reason.partition("; failing since ")[0]
+        reference = judgement.reference if before is not None else None
+        return named(reference=reference, current=judgement.current, reason=reason)

@@ -307,17 +307,10 @@ def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], look
             levels.append(level)
         if here is parts[-1]:
             newest = latest(points, first, moves, lines[0], own, floor=limit)
-    return Trend(
-        series=series,
-        **past._asdict(),
-        moves=tuple(moves),
-        steps=steps_of(points),
-        levels=tuple(levels),
-        eras=tuple(_eras(points)),
-        definitions=tuple(firsts[1:]),
-        newest=unless_accepted(newest, points, accepted) if newest else None,
-        latency=points.latency,
-    )
+    told = functools.partial(Trend, series=series, latency=points.latency, definitions=tuple(firsts[1:]))
+    told = functools.partial(told, moves=tuple(moves), levels=tuple(levels), steps=steps_of(points))
+    newest = unless_accepted(newest, points, accepted) if newest else None
+    return told(**past._asdict(), eras=tuple(_eras(points)), newest=newest)
 
 
 def _rise(ramp: Floats) -> float:
