@@ -76,15 +76,10 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         state, variant = state_of(speedup, low, high), one.series.implementation
         points.append(SpeedupPoint(index, group, row, variant, speedup, low, high, state, note))
     values = [point.speedup for point in points if point.speedup > 0]
-    return SpeedupChart(
-        groups=tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys),
-        heads=tuple(heads),
-        rows=len(keys) if shared else len(keys) + len(points),
-        shared=shared,
-        points=tuple(points),
-        left_out=len(pairs) - len(shown),
-        log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
-    )
+    groups = tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys)
+    log = bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM
+    chart = partial(SpeedupChart, groups=groups, heads=tuple(heads), points=tuple(points), shared=shared, log=log)
+    return chart(rows=len(keys) if shared else len(keys) + len(points), left_out=len(pairs) - len(shown))
 
 
 def state_of(speedup: float, low: float, high: float) -> str:

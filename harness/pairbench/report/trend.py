@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -200,11 +201,9 @@ def series_chart(trend: Trend) -> SeriesChart:
     scales = {"peak_bytes": 2.0**20}
     counts = [(units.axis(name), _scaled(points.numbers(name), scales.get(name, 1.0))) for name in metrics]
     middles = [level.speedup or math.nan for level in trend.levels]
-    return SeriesChart(
-        title=shorten(trend.series.name, 115),
-        subtitle=shorten(", ".join(subtitle), 140),
-        unit=unit,
-        latency=AXES[trend.latency.name],
+    title, under = shorten(trend.series.name, 115), shorten(", ".join(subtitle), 140)
+    named = partial(SeriesChart, title=title, subtitle=under, unit=unit, latency=AXES[trend.latency.name])
+    return named(
         lines={name: tuple(line.tolist()) for name, line in lines.items()},
         control_name=shorten(trend.control or "", 30),
         levels=tuple(_steps(trend.levels, [one.p50_ns / scale for one in trend.levels], "rise", lines["p50"])),

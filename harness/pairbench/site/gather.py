@@ -241,14 +241,10 @@ class SiteReading:
             problems += reading.problems
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
         gpus = {(head.device_name, uuid) for head in runs for uuid in head.device_uuids}
-        self.facts = SiteFacts(
-            store=shown_store(config),
-            repository=repository,
-            runs=tuple(runs),
-            beside=beside,
+        of_store = functools.partial(SiteFacts, store=shown_store(config), repository=repository, options=options)
+        of_store = functools.partial(of_store, runs=tuple(runs), beside=beside, self_tests=config.self_tests)
+        self.facts = of_store(
             problems=tuple(dict.fromkeys((*self._whole.problems, *problems))),
-            options=options,
-            self_tests=config.self_tests,
             breakdowns=tuple(map(head_of, self.breakdowns)),
             several_gpus=len(gpus) > len({device_name for device_name, _ in gpus}),
         )

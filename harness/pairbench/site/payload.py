@@ -62,29 +62,16 @@ _WHOLE = 2**53  # the number from which on a float no longer holds every whole n
 _REASON = 500  # number of letters of a reason that a table shows
 
 _SERIES = ("suite", "case", "implementation", "mode")
-NUMBERS = {
-    "p50": "p50_ns",
-    "low": "p50_ns_low",
-    "high": "p50_ns_high",
-    "p95": "p95_ns",
-    "call": "call_p50_ns",
-    "host": "host_p50_ns",
-    **{name: name for name in ("speedup", "speedup_low", "speedup_high")},
-    **{name: f"{name}_per_call" for name in ("launches", "kernels", "ops")},
-    "peak": "peak_bytes",
-    "margin": "margin",
-    "rounds": "n_rounds",
-    "remeasured": "remeasured_blocks",
-}
+NUMBERS = {"p50": "p50_ns", "low": "p50_ns_low", "high": "p50_ns_high", "p95": "p95_ns"}
+NUMBERS |= {"call": "call_p50_ns", "host": "host_p50_ns"}
+NUMBERS |= {name: name for name in ("speedup", "speedup_low", "speedup_high")}
+NUMBERS |= {name: f"{name}_per_call" for name in ("launches", "kernels", "ops")}
+NUMBERS |= {"peak": "peak_bytes", "margin": "margin", "rounds": "n_rounds", "remeasured": "remeasured_blocks"}
 """Names in `SeriesFacts.numbers` by their name in a run's data; the call and the host only of runs on a GPU. A column without any value is left out."""
 
-_TEXTS = {  # names in `SeriesFacts.texts` by their name in a run's data
-    **{name: name for name in ("timer", "latency", "bound")},
-    "stop": "stop_reason",
-    "throttle": "throttle_reasons",
-    "definition": "definition_hash",
-    "source": "implementation_hash",
-}
+# Names in `SeriesFacts.texts` by their name in a run's data.
+_TEXTS = {"timer": "timer", "latency": "latency", "bound": "bound", "stop": "stop_reason"}
+_TEXTS |= {"throttle": "throttle_reasons", "definition": "definition_hash", "source": "implementation_hash"}
 
 
 def script(name: str, value: object) -> bytes:

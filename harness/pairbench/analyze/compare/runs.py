@@ -161,16 +161,15 @@ def _change(evidence: _Evidence) -> Change:
     # A change that was seen again counts, whatever other metrics did.
     seen = {item.confirmed for item in findings if item.confirmed is not None}
     took = outcome is GateOutcome.UNCHANGED and any(item.accepted for item in findings)
+    changed = known.implementation_changed
+    described = functools.partial(described, outcome=outcome, era=known.era, implementation_changed=changed)
     return described(
-        outcome=outcome,
         reason="; ".join(dict.fromkeys(parts + _left_out(evidence))),
         verdict=median.verdict if median else None,
         attribution=next((item.attribution for item in findings if item.attribution), None),
         judgements=tuple(item.judgement for item in findings),
         control=evidence.control_changes.get(evidence.measured.latency.p50) if evidence.measured else None,
-        era=known.era,
         kernels=kernel_changes(before, now) if usable(before) and usable(now) else (),
-        implementation_changed=known.implementation_changed,
         confirmed=(True in seen) if seen else None,
         accepted=evidence.acceptance.reason if evidence.acceptance and took else None,
     )
