@@ -9,7 +9,7 @@ import pytest
 from pairbench.config import Config
 from pairbench.model.comparison import Calibration, Change, Floor, GateOutcome
 from pairbench.model.record import Record, Series
-from pairbench.store.documents import write_calibration
+from pairbench.store.documents import write_document
 from pairbench.workflow.comparer import Comparer
 from tests.builders import CASES, make_calibration, make_run, run_id_of, write_runs
 from tests.cli.conftest import SLOWER
@@ -51,7 +51,7 @@ def test_without_a_calibration_nothing_is_said_of_time(tmp_path: Path) -> None:
 
 
 def test_a_quiet_machine_is_judged(tmp_path: Path) -> None:
-    write_calibration(str(tmp_path), calibration(slowed(tmp_path, **CPU)))
+    write_document(str(tmp_path), calibration(slowed(tmp_path, **CPU)))
     assert changes(tmp_path)["fused"].outcome is GateOutcome.REGRESSION
     assert changes(tmp_path)["baseline"].outcome is GateOutcome.UNCHANGED
 
@@ -60,7 +60,7 @@ def test_a_quiet_machine_is_judged(tmp_path: Path) -> None:
     "wrong", [{"alarms": 5}, {"environment_hash": "e" * 16}, {"device_name": "another CPU"}, {"floors": {}}]
 )
 def test_a_calibration_that_does_not_show_it_quiet_is_not_enough(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    write_calibration(str(tmp_path), calibration(slowed(tmp_path, **CPU), **wrong))
+    write_document(str(tmp_path), calibration(slowed(tmp_path, **CPU), **wrong))
     assert changes(tmp_path)["fused"].outcome is GateOutcome.UNDECIDED
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pairbench.model.site import Triage
-from pairbench.store.documents import read_triages, write_triage
+from pairbench.store.documents import read_triages, write_document
 from tests.builders import make_run, write_runs
 from tests.cli.conftest import SLOWER, Cli, write
 from tests.in_process import call_main
@@ -78,7 +78,7 @@ def test_a_state_is_stored_and_shown_and_taken_back(cli: Cli, event: Row) -> Non
 @pytest.mark.parametrize(("days", "state"), [(0, "expected"), (-1, "new")])
 def test_an_event_is_new_again_after_the_last_day(cli: Cli, event: Row, days: int, state: str) -> None:
     until = (TODAY + dt.timedelta(days=days)).isoformat()
-    write_triage("results", Triage(event=event["id"], state="expected", url=None, until=until, note="a", at="2024"))
+    write_document("results", Triage(event=event["id"], state="expected", url=None, until=until, note="a", at="2024"))
     (row,) = listed(cli)
     note = "a" if state == "expected" else f"expected until {until}, which has passed: a"
     assert (row["state"], row["note"]) == (state, note)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pairbench.model.comparison import Floor
 from pairbench.model.record import Series
 from pairbench.model.site import Triage
-from pairbench.store.documents import write_acceptance, write_breakdown, write_calibration, write_triage
+from pairbench.store.documents import write_document
 from pairbench.store.schema import VERSION_KEY
 from pairbench.store.writer import write_run
 from tests.breakdowns_made import kept
@@ -42,10 +42,10 @@ def make_store(store: Path) -> None:
             records=records,
             samples=[one for record in records for one in _samples(record)],
         )
-    write_acceptance(store, ACCEPTANCE)
-    write_triage(store, TRIAGE)
-    write_calibration(store, CALIBRATION)
-    write_breakdown(store, kept())
+    write_document(store, ACCEPTANCE)
+    write_document(store, TRIAGE)
+    write_document(store, CALIBRATION)
+    write_document(store, kept())
 
 
 _ACCEPTED = {"p50_ns": 120_000.0, "exact": {"kernels_per_call": 1}, "run_id": run_id_of(2)}

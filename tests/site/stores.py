@@ -12,7 +12,7 @@ from unittest import mock
 from pairbench.analyze.compare.exact import acceptance_of
 from pairbench.model.breakdown import KernelCount
 from pairbench.model.record import Record, Samples, Series
-from pairbench.store.documents import write_acceptance, write_breakdown
+from pairbench.store.documents import write_document
 from pairbench.store.writer import write_run
 from tests.breakdowns_made import kept
 from tests.builders import DEVICE, FIRST, SUITE, ended, make_run, make_samples, write_runs
@@ -68,7 +68,7 @@ def eventful(store: Path) -> None:
         older = make_run(24 * day + 1, cases=RMS, implementations=IMPLEMENTATIONS, slower={"naive": 0.9})
         records = tuple(replace(record, device_name=OLDER, branch="topic") for record in older)
         _write(store, whole(_asked_otherwise(records) if day == 2 else records))
-    write_breakdown(store, kept("rms_norm", device=DEVICE, suite=SUITE))
+    write_document(store, kept("rms_norm", device=DEVICE, suite=SUITE))
 
 
 def _asked_otherwise(records: Sequence[Record]) -> Iterator[Record]:
@@ -89,7 +89,7 @@ def accept(store: Path, records: Iterable[Record], case: str, reason: str) -> No
     record = next(one for one in records if (one.case, one.implementation) == (case, "fused"))
     series = Series.of(record)
     assert series is not None
-    write_acceptance(store, acceptance_of(series, [record], run_id=record.run_id, at=record.started_at, reason=reason))
+    write_document(store, acceptance_of(series, [record], run_id=record.run_id, at=record.started_at, reason=reason))
 
 
 def single(store: Path) -> None:
@@ -118,7 +118,7 @@ def hostile(store: Path) -> None:
                 found += [_hostile(record, text, HOSTILE[(place + 1) % len(HOSTILE)], name) for record in records]
             _write(store, found, slug=f"device-{device}", samples=day == 11)
     for number, text in enumerate(HOSTILE, start=1):
-        write_breakdown(store, kept(text, number, device=HOSTILE[1], suite=text))
+        write_document(store, kept(text, number, device=HOSTILE[1], suite=text))
 
 
 def _hostile(record: Record, text: str, other: str, device_name: str) -> Record:

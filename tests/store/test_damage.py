@@ -16,7 +16,7 @@ import pytest
 
 from pairbench.errors import StoreError, StoreFailedError
 from pairbench.model.record import Record
-from pairbench.store.documents import read_acceptances, write_acceptance
+from pairbench.store.documents import read_acceptances, write_document
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.opened import check_seal, sealed
@@ -204,7 +204,7 @@ def test_other_tools_read_the_file_and_theirs_is_read_without_one(tmp_path: Path
 
 
 def test_a_document_that_was_changed_is_named(tmp_path: Path) -> None:
-    path = Path(write_acceptance(tmp_path, ACCEPTANCE))
+    path = Path(write_document(tmp_path, ACCEPTANCE))
     text = path.read_text()
     path.write_text(text.replace("120000.0", "130000.0"))
     value, (problem,) = read_acceptances(tmp_path)

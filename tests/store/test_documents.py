@@ -15,10 +15,7 @@ from pairbench.store.documents import (
     read_breakdowns,
     read_calibrations,
     read_triages,
-    write_acceptance,
-    write_breakdown,
-    write_calibration,
-    write_triage,
+    write_document,
 )
 from pairbench.store.location import StoreLocation
 from tests.breakdowns_made import kept
@@ -27,7 +24,7 @@ from tests.faults.damaged import ACCEPTANCE, CALIBRATION, SERIES, TRIAGE
 
 def test_an_acceptance_comes_back_and_can_be_reviewed(tmp_path: Path) -> None:
     written = replace(ACCEPTANCE, reason="slower on purpose: “exact”")
-    path = write_acceptance(tmp_path, written)
+    path = write_document(tmp_path, written)
     assert Path(path).parent == tmp_path / "accepted" and Path(path).name.startswith("20240102T030405-")
     assert read_acceptances(tmp_path) == read_acceptances(tmp_path.as_uri()) == ({SERIES: written}, ())
     assert read_acceptances(tmp_path / "nowhere") == ({}, ())
@@ -40,7 +37,7 @@ def test_the_newest_acceptance_of_a_series_holds_and_other_files_are_not_read(tm
     later = replace(ACCEPTANCE, at="2024-01-03T00:00:00+00:00", p50_ns=2.0)
     other = replace(ACCEPTANCE, series=replace(SERIES, mode="graph"))
     for one in (later, ACCEPTANCE, other):
-        path = Path(write_acceptance(tmp_path, one))
+        path = Path(write_document(tmp_path, one))
     for name in (".1.json", "_1.json", "notes.txt"):
         path.with_name(name).write_text("nothing")
     assert read_acceptances(tmp_path) == ({SERIES: later, other.series: other}, ())
@@ -49,7 +46,7 @@ def test_the_newest_acceptance_of_a_series_holds_and_other_files_are_not_read(tm
 def test_states_of_events_and_calibrations_come_back_the_oldest_first(tmp_path: Path) -> None:
     later = replace(TRIAGE, state="new", url=None, at="2024-01-02T03:04:05.679+00:00")
     for one in (later, TRIAGE):
-        path = Path(write_triage(tmp_path, one))
+        path = Path(write_document(tmp_path, one))
     assert path.parent == tmp_path / "triage" and path.name.startswith("20240102T030405-")
     assert read_triages(tmp_path) == ((TRIAGE, later), ())
     assert read_triages(tmp_path / "nowhere") == ((), ())
@@ -57,8 +54,8 @@ def test_states_of_events_and_calibrations_come_back_the_oldest_first(tmp_path: 
     (problem,) = read_triages(tmp_path).problems
     assert "state 'banana' is unknown" in problem
     newer = replace(CALIBRATION, calibration_id="x", made_at="2024-02-01T00:00:00+00:00", floors={})
-    write_calibration(tmp_path, newer)
-    path = Path(write_calibration(tmp_path, CALIBRATION))
+    write_document(tmp_path, newer)
+    path = Path(write_document(tmp_path, CALIBRATION))
     assert path == tmp_path / "calibrations/device=nvidia-h200/20240101T000000-bbbb.json"
     assert read_calibrations(tmp_path) == ((CALIBRATION, newer), ())
 
@@ -68,9 +65,9 @@ def test_breakdowns_come_back_the_newest_first_and_a_broken_file_is_named(tmp_pa
     bare = replace(other, idle=None, waits=(), notes=("A note.",))
     waiting = replace(part, waits=(DeviceWait(name="wait", module="net", ops=("item",), spot=None, count=1),))
     older, later = replace(kept(), commit=None, parts=(waiting, bare)), kept(number=2)
-    path = write_breakdown(tmp_path, older)
+    path = write_document(tmp_path, older)
     assert path == str(tmp_path / "breakdowns/device=nvidia-h200/20260101T000000-aaaaaa.json")
-    write_breakdown(tmp_path, later)
+    write_document(tmp_path, later)
     Path(path).with_name("half.json").write_text('{"pairbench": "breakdown 1"')
     value, (problem,) = read_breakdowns(tmp_path)
     assert value == (later, older) and "half.json" in problem
@@ -94,7 +91,7 @@ def test_breakdowns_come_back_the_newest_first_and_a_broken_file_is_named(tmp_pa
     ],
 )
 def test_a_file_that_is_wrong_is_named_and_costs_only_itself(tmp_path: Path, content: object, words: str) -> None:
-    path = Path(write_acceptance(tmp_path, ACCEPTANCE))
+    path = Path(write_document(tmp_path, ACCEPTANCE))
     wrong = path.with_name("0.json")
     if isinstance(content, bytes):
         wrong.write_bytes(content)
@@ -109,7 +106,7 @@ def test_a_file_that_is_wrong_is_named_and_costs_only_itself(tmp_path: Path, con
 
 def test_a_number_that_json_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
-        write_acceptance(tmp_path, replace(ACCEPTANCE, p50_ns=float("inf")))
+        write_document(tmp_path, replace(ACCEPTANCE, p50_ns=float("inf")))
 
 
 @settings(max_examples=15)
@@ -123,5 +120,5 @@ def test_any_acceptance_comes_back(
         reason.encode()
     except UnicodeEncodeError:  # half a surrogate pair is no text
         return
-    write_acceptance(store, acceptance)
+    write_document(store, acceptance)
     assert read_acceptances(store).value == {series: acceptance}

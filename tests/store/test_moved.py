@@ -11,9 +11,7 @@ from pairbench.store.documents import (
     read_acceptances,
     read_breakdowns,
     read_calibrations,
-    write_acceptance,
-    write_breakdown,
-    write_calibration,
+    write_document,
 )
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import RunIndex, WholeStore, read_distinct, read_frame, read_records, read_run, read_series
@@ -68,11 +66,11 @@ def test_filters_by_either_name_and_histories_find_rows_of_both(store: StoreLoca
 
 def test_documents_are_of_the_series_under_its_new_name(store: StoreLocation) -> None:
     new = replace(SERIES, suite=NEW)
-    write_acceptance(store, ACCEPTANCE)
+    write_document(store, ACCEPTANCE)
     assert read_acceptances(store).value == {new: replace(ACCEPTANCE, series=new)}
-    write_calibration(store, CALIBRATION)
+    write_document(store, CALIBRATION)
     assert [set(one.floors) for one in read_calibrations(store).value] == [{new}]
-    write_breakdown(store, kept(suite=SUITE))
+    write_document(store, kept(suite=SUITE))
     assert [one.suite for one in read_breakdowns(store).value] == [NEW]
 
 

@@ -13,7 +13,7 @@ import pytest
 from pairbench.errors import StoreFailedError
 from pairbench.store import files
 from pairbench.store import writer as spool_module
-from pairbench.store.documents import read_calibrations, write_calibration
+from pairbench.store.documents import read_calibrations, write_document
 from pairbench.store.location import StoreLocation
 from pairbench.store.reader import read_run, read_samples
 from pairbench.store.writer import Spool, Waiting, push, waiting
@@ -208,6 +208,6 @@ def test_a_store_that_fails_again_keeps_what_waits_and_a_note_that_is_none_is_pa
 def test_a_document_waits_as_runs_do(store: Store) -> None:
     store.fails = True
     spool = store.spool()
-    write_calibration(store.location, CALIBRATION, spool.publish_alone)
+    write_document(store.location, CALIBRATION, spool.publish_alone)
     assert push(store.ended(spool), store.location).value == 1
     assert read_calibrations(store.location) == ((CALIBRATION,), ())

@@ -13,7 +13,7 @@ from pairbench.config import Config
 from pairbench.model.comparison import Acceptance, Calibration, Floor
 from pairbench.model.record import Record, Series
 from pairbench.site.gather import SiteReading
-from pairbench.store.documents import read_acceptances, read_calibrations, write_acceptance, write_calibration
+from pairbench.store.documents import read_acceptances, read_calibrations, write_document
 from pairbench.store.reader import RunIndex
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.git import Repository
@@ -124,6 +124,6 @@ def test_all_three_accept_a_level_up_to_the_series_own_minimum_effect(
 ) -> None:
     write_runs(tmp_path, *history(1.1 * over, noise))
     if floor is not None:
-        write_calibration(tmp_path, floor)
-    write_acceptance(tmp_path, level)
+        write_document(tmp_path, floor)
+    write_document(tmp_path, level)
     assert verdicts(tmp_path, capsys, monkeypatch) == dict.fromkeys(["compare", "trend", "site"], expected)

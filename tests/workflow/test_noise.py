@@ -12,7 +12,7 @@ from pairbench.model.comparison import Change, Comparison, Floor, Judgement, Sid
 from pairbench.model.record import CALL, Record, Series
 from pairbench.report.comparison import render_comparison
 from pairbench.report.render import Terminal
-from pairbench.store.documents import write_calibration
+from pairbench.store.documents import write_document
 from pairbench.store.reader import RunIndex
 from pairbench.workflow.comparer import Comparer
 from pairbench.workflow.lookup import newest_calibrations, past_floors, widest
@@ -64,7 +64,7 @@ def test_a_calibrated_floor_keeps_noise_from_being_an_alarm(tmp_path: Path) -> N
     write_runs(tmp_path / "results", *runs)
     config = load_config(tmp_path, store=str(tmp_path / "results"))
     assert Comparer.open(config).compare().exit_code() == 1
-    write_calibration(config.store, CALIBRATION)
+    write_document(config.store, CALIBRATION)
     judged = Comparer.open(config).compare()
     assert judged.exit_code() == 0 and judged.comparison.calibrations == (CALIBRATION,)
 

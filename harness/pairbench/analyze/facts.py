@@ -9,28 +9,11 @@ from typing import Any, get_type_hints
 
 from numpy.typing import ArrayLike
 
+from pairbench.model import record as stored
 from pairbench.model.environment import withheld
 from pairbench.model.outcome import STOP_REASONS, EntrySamples, Outcome, Status, TimedRound
 from pairbench.model.plan import Entry
-from pairbench.model.record import (
-    CALL,
-    DEVICE,
-    ENDS,
-    HOST,
-    HOST_JUDGED,
-    LATENCIES,
-    STREAM,
-    Latency,
-    LazyRecords,
-    Record,
-    Series,
-    interval_columns,
-    p50_of,
-    p95_of,
-    result_of,
-    speedup_is_of,
-    speedup_of,
-)
+from pairbench.model.record import CALL, DEVICE, ENDS, HOST, LATENCIES, STREAM, Latency, LazyRecords, Record, Series
 from pairbench.model.site import RunHead, SeriesFacts, SeriesStatus
 from pairbench.stats import latency_intervals, lower_mean, percentile, percentiles, ratio_interval, speedup_interval
 
@@ -70,7 +53,7 @@ def series_facts(
         **{name: held[name] for name in ("run_id", "status", "reason", "kernels")},
         gate_status=gate_status,
         numbers={name: value for name, value in values.items() if value is not None and math.isfinite(value)},
-        texts={"latency": result_of(record).name, "speedup_of": speedup_is_of(record).name}
+        texts={"latency": stored.result_of(record).name, "speedup_of": stored.speedup_is_of(record).name}
         | {name: value for name, value in texts if value}
         | ({"reuses_output": "yes"} if record.reuses_output else {})
         | ({"consumes": ", ".join(record.consumes)} if record.consumes else {})
@@ -81,12 +64,12 @@ def series_facts(
 
 def _result(record: Record) -> dict[str, float | None]:
     """Return the result of a record under the same names on every device; the call's speedup is `call_speedup` beside it."""
-    latency = result_of(record)
-    intervals = (p50_of(record, latency), p95_of(record, latency), speedup_of(record))
+    latency = stored.result_of(record)
+    intervals = (stored.p50_of(record, latency), stored.p95_of(record, latency), stored.speedup_of(record))
     hidden = withheld(record.device_kind, record.environment)
     values: dict[str, float | None] = {f"call_{CALL.speedup}": None if hidden else record.speedup}
     for name, interval in zip(("p50_ns", "p95_ns", "speedup"), intervals, strict=True):
-        values |= interval_columns(name, interval) if interval else {f"{name}{end}": None for end in ENDS}
+        values |= stored.interval_columns(name, interval) if interval else {f"{name}{end}": None for end in ENDS}
     return values
 
 
@@ -223,8 +206,8 @@ def _percentile_columns(latency: Latency, rounds: Rounds, resamples: int) -> dic
     if latency is CALL:
         lists |= {f"call_{name}": values for name, values in lists.items()}
     if latency is HOST:
-        lists[HOST_JUDGED] = tuple(map(lower_mean, rounds))
-    return {**interval_columns(latency.p50, p50), **interval_columns(latency.p95, p95), **lists}
+        lists[stored.HOST_JUDGED] = tuple(map(lower_mean, rounds))
+    return {**stored.interval_columns(latency.p50, p50), **stored.interval_columns(latency.p95, p95), **lists}
 
 
 def _quietest(rounds: Rounds) -> list[float]:
@@ -259,5 +242,5 @@ def _speedup_columns(
             pairs = [list(zip(*both, strict=False)) for both in zip(theirs, ours, strict=True)]
             sides = ([[pair[side] for pair in of_round] for of_round in pairs] for side in (0, 1))
             speedup = speedup_interval(*sides, resamples=draws)
-        columns |= interval_columns(latency.speedup, speedup)
+        columns |= stored.interval_columns(latency.speedup, speedup)
     return columns

@@ -20,7 +20,7 @@ from pairbench.plan import ANY, Wanted
 from pairbench.report.comparison import measured
 from pairbench.report.render import render_rows, to_json
 from pairbench.report.units import percent
-from pairbench.store.documents import write_acceptance, write_calibration
+from pairbench.store.documents import write_document
 from pairbench.store.files import Reading
 from pairbench.store.location import StoreLocation
 from pairbench.store.writer import Spool
@@ -79,7 +79,7 @@ def calibrate_machine(request: Request, *, runs: int) -> tuple[tuple[Calibration
     calibrations = calibrations_of([run.records for run in done], now)
     spool = Spool(StoreLocation.of(request.config.store), f"calibration-{stamp(now)}", notify)
     for calibration in calibrations:
-        write_calibration(request.config.store, calibration, spool.publish_alone)
+        write_document(request.config.store, calibration, spool.publish_alone)
     kept = settle(spool, notify)
     return calibrations, max(4 if kept else 0, *(run.exit_code for run in done)), kept
 
@@ -108,7 +108,7 @@ def accept_level(
         acceptance_of(series, several, run_id=run_id, at=at, reason=reason.strip())
         for series, several in named_series(records, text, run_id, wanted).items()
     )
-    stored = tuple((one, write_acceptance(config.store, one)) for one in acceptances)
+    stored = tuple((one, write_document(config.store, one)) for one in acceptances)
     return Reading(stored, tuple(dict.fromkeys([*selector.index.problems, *problems, *selector.notes])))
 
 

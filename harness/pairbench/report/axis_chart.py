@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from pairbench.errors import SelectionError
 from pairbench.model.outcome import Status
@@ -135,16 +136,14 @@ def axis_chart(
     # The title names what all lines share, panels and lines what differs.
     operators = shorten(", ".join(dict.fromkeys(str(record.operator) for record in drawn)), 100)
     shared = ", ".join(shared_names((record.device_name, record.dtype, record.mode) for record in drawn))
-    return AxisChart(
+    chart = partial(AxisChart, x=x, y=_WORDS.get(quantity, _WORDS[f"{result}_p50_us"]), quantity=quantity, words=words)
+    log_x, log_y = (_wide(several) if log is None else log for several in (at, values))
+    return chart(
         title=f"{operators} ({shared})" if shared else operators,
-        x=x,
-        y=_WORDS.get(quantity, _WORDS[f"{result}_p50_us"]),
-        quantity=quantity,
-        words=words,
         panels=panels,
         names=tuple(sorted(lines, key=lambda name: not name.startswith(BASELINE))),
-        log_x=not words and min(at) > 0 and (_wide(at) if log is None else log),
-        log_y=_wide(values) if log is None else log,
+        log_x=not words and min(at) > 0 and log_x,
+        log_y=log_y,
     )
 
 

@@ -170,22 +170,17 @@ def render_comparison(comparison: Comparison, output: str, *, terminal: page.Ter
 
 def document(comparison: Comparison) -> dict[str, Any]:
     """Return the JSON document; the floors of a calibration are in the judgements that used them."""
-    return {
-        "verdict": words.headline(comparison),
-        "outcomes": {outcome.value: comparison.outcomes[outcome] for outcome in GateOutcome},
-        "moves": moves_of(comparison.changes),
-        "exit_code": comparison.exit_code(),
-        "exit_code_strict": comparison.exit_code(strict=True),
-        "reference": comparison.reference,
-        "current": comparison.current,
-        "changes": [{"name": change.series.name, **vars(change)} for change in comparison.changes],
-        "calibrations": [
-            {**{key: item for key, item in vars(one).items() if key != "floors"}, "n_floors": len(one.floors)}
-            for one in comparison.calibrations
-        ],
-        "false_alarms": false_alarms(comparison),
-        "problems": comparison.problems,
-    }
+    outcomes = {outcome.value: comparison.outcomes[outcome] for outcome in GateOutcome}
+    whole: dict[str, Any] = {"verdict": words.headline(comparison), "outcomes": outcomes}
+    whole |= {"moves": moves_of(comparison.changes), "exit_code": comparison.exit_code()}
+    whole |= {"exit_code_strict": comparison.exit_code(strict=True)}
+    whole |= {"reference": comparison.reference, "current": comparison.current}
+    whole["changes"] = [{"name": change.series.name, **vars(change)} for change in comparison.changes]
+    whole["calibrations"] = [
+        {**{key: item for key, item in vars(one).items() if key != "floors"}, "n_floors": len(one.floors)}
+        for one in comparison.calibrations
+    ]
+    return whole | {"false_alarms": false_alarms(comparison), "problems": comparison.problems}
 
 
 def _blocks(comparison: Comparison) -> list[page.Block]:

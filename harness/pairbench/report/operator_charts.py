@@ -7,6 +7,7 @@ one: by other instructions than the product had, or with what it moves still in 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pairbench.model.outcome import Status
@@ -75,15 +76,10 @@ def speedup_chart(series: Sequence[SeriesFacts]) -> SpeedupChart:
         state, variant = state_of(speedup, low, high), one.series.implementation
         points.append(SpeedupPoint(index, group, row, variant, speedup, low, high, state, note))
     values = [point.speedup for point in points if point.speedup > 0]
-    return SpeedupChart(
-        groups=tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys),
-        heads=tuple(heads),
-        rows=len(keys) if shared else len(keys) + len(points),
-        shared=shared,
-        points=tuple(points),
-        left_out=len(pairs) - len(shown),
-        log=bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM,
-    )
+    groups = tuple(f"{labels[case]}, {mode}" if len(modes) > 1 else labels[case] for case, mode in keys)
+    log = bool(values) and max(*values, 1.0) / min(*values, 1.0) >= _LOG_FROM
+    chart = partial(SpeedupChart, groups=groups, heads=tuple(heads), points=tuple(points), shared=shared, log=log)
+    return chart(rows=len(keys) if shared else len(keys) + len(points), left_out=len(pairs) - len(shown))
 
 
 def state_of(speedup: float, low: float, high: float) -> str:
@@ -155,30 +151,16 @@ def roofline_chart(series: Sequence[SeriesFacts], ceilings: Mapping[str, float])
         flops, moved, tflops = (one.numbers.get(name, 0.0) for name in ("flops", "bytes_moved", "tflops"))
         if not all(0 < value < math.inf for value in (flops, moved, tflops)):
             continue
-        label = labels[one.series.case]
-        point = RooflinePoint(
-            series_index=index,
-            label=f"{label}, {one.series.mode}" if several else label,
-            implementation=one.series.implementation,
-            dtype=one.dtype,
-            intensity=flops / moved,
-            tflops=tflops,
-            gbps=one.numbers.get("gbps", math.nan),
-            fraction=roof_fraction(one, ceilings),
-        )
-        points.append(point)
+        label = labels[one.series.case] + (f", {one.series.mode}" if several else "")
+        named = partial(RooflinePoint, series_index=index, label=label, implementation=one.series.implementation)
+        placed = partial(named, dtype=one.dtype, intensity=flops / moved, tflops=tflops)
+        points.append(placed(gbps=one.numbers.get("gbps", math.nan), fraction=roof_fraction(one, ceilings)))
     parts = shared_names((one.series.device_name, one.dtype, one.series.mode) for one in series)
     parts.append("ceilings measured beside the run" if _COPY in ceilings else "no ceilings were measured")
     parts += ["cases without a dtype: all roofs are shown"] if any(not point.dtype for point in points) else []
     roofs, x, y = _roofs(points, ceilings)
-    return RooflineChart(
-        subtitle=shorten(", ".join(parts), 140),
-        roofs=roofs,
-        points=tuple(points),
-        x=x,
-        y=y,
-        left_out=max(sum("p50_ns" in one.numbers for one in series) - len(points), 0),
-    )
+    chart = partial(RooflineChart, subtitle=shorten(", ".join(parts), 140), roofs=roofs, points=tuple(points))
+    return chart(x=x, y=y, left_out=max(sum("p50_ns" in one.numbers for one in series) - len(points), 0))
 
 
 def roof_fraction(one: SeriesFacts, ceilings: Mapping[str, float]) -> float:

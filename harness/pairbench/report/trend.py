@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -61,34 +62,18 @@ def _document(trend: Trend, problems: Sequence[str]) -> dict[str, Any]:
     records = [point.record for point in trend.points]
     # Runs and commits between which a series moved: the last before, and the first after.
     ends = [(records[move.before], records[move.index]) for move in trend.moves]
-    return {
-        "name": trend.series.name,
-        "series": trend.series,
-        "timer": trend.timer,
-        "latency": trend.latency.name,
-        "control": trend.control,
-        "newest": trend.newest,
-        "moves": [
-            {**vars(move), "runs": [one.run_id for one in both], "commits": [one.commit for one in both]}
-            for move, both in zip(trend.moves, ends, strict=True)
-        ],
-        "levels": trend.levels,
-        "eras": trend.eras,
-        "definitions": trend.definitions,
-        "points": [
-            {
-                **{name: getattr(point.record, name) for name in _RECORDED},
-                "part": point.part,
-                "p50_ns": point.p50,
-                "p95_ns": point.p95_ns,
-                "control_p50_ns": point.control_ns,
-                "speedup": point.speedup,
-            }
-            for point in trend.points
-        ],
-        "notes": trend.notes,
-        "problems": problems,
-    }
+    moves = [
+        {**vars(move), "runs": [one.run_id for one in both], "commits": [one.commit for one in both]}
+        for move, both in zip(trend.moves, ends, strict=True)
+    ]
+    points = []
+    for point in trend.points:
+        own = {"part": point.part, "p50_ns": point.p50, "p95_ns": point.p95_ns, "control_p50_ns": point.control_ns}
+        points.append({name: getattr(point.record, name) for name in _RECORDED} | own | {"speedup": point.speedup})
+    whole = {"name": trend.series.name, "series": trend.series, "timer": trend.timer, "latency": trend.latency.name}
+    whole |= {"control": trend.control, "newest": trend.newest, "moves": moves, "levels": trend.levels}
+    whole |= {"eras": trend.eras, "definitions": trend.definitions, "points": points, "notes": trend.notes}
+    return whole | {"problems": problems}
 
 
 def _summary(trend: Trend) -> str:
@@ -119,38 +104,27 @@ def _tables(trend: Trend) -> list[tuple[str, list[dict[str, object]]]]:
         for one in gaps[:_SHOWN]
     ]
     shown = f", the newest {_SHOWN}" if len(gaps) > _SHOWN else ""
-    newest: list[dict[str, object]] = [
-        {
-            **_run(point),
-            "P50": units.duration(p50.estimate),
-            "±": units.spread(p50.estimate, p50.low, p50.high),
-            "P95": units.duration(point.p95_ns),
-            "control": units.duration(point.control_ns),
-            "speedup": units.ratio(point.speedup),
-        }
-        for point in reversed(trend.points)
-        if (p50 := point.p50)
-    ]
+    newest: list[dict[str, object]] = []
+    for point, p50 in [(point, point.p50) for point in reversed(trend.points) if point.p50][:_SHOWN]:
+        own = {"P50": units.duration(p50.estimate), "±": units.spread(*p50), "P95": units.duration(point.p95_ns)}
+        own |= {"control": units.duration(point.control_ns), "speedup": units.ratio(point.speedup)}
+        newest.append({**_run(point), **own})
     return [
         (f"Moved ({len(trend.moves)})", [_move(trend, move) for move in reversed(trend.moves)]),
         (f"Changed ({len(events)})", events[:_SHOWN]),
         (f"Without a value ({len(gaps):,}{shown})", ended),
-        ("Newest runs", newest[:_SHOWN]),
+        ("Newest runs", newest),
     ]
 
 
 def _move(trend: Trend, move: Move) -> dict[str, object]:
     before, after = trend.points[move.before].record, trend.points[move.index].record
     commits = [(record.commit or "no commit")[:10] + ("+" if record.dirty else "") for record in (before, after)]
-    return {
-        "since run": f"{'about ' if move.last is not None else ''}{shorten(after.run_id, 40)}",
-        "commits": "..".join(commits),
-        "P50": f"{units.duration(move.before_ns)} -> {units.duration(move.after_ns)}",
-        "change": units.change(move.own),
-        "control": units.change(move.control),
-        "attribution": move.attribution or "only the control",
-        "why": shorten(move.reason, 300),
-    }
+    since = f"{'about ' if move.last is not None else ''}{shorten(after.run_id, 40)}"
+    times = f"{units.duration(move.before_ns)} -> {units.duration(move.after_ns)}"
+    row: dict[str, object] = {"since run": since, "commits": "..".join(commits), "P50": times}
+    row |= {"change": units.change(move.own), "control": units.change(move.control)}
+    return row | {"attribution": move.attribution or "only the control", "why": shorten(move.reason, 300)}
 
 
 def _run(point: SeriesPoint) -> dict[str, object]:
@@ -227,11 +201,9 @@ def series_chart(trend: Trend) -> SeriesChart:
     scales = {"peak_bytes": 2.0**20}
     counts = [(units.axis(name), _scaled(points.numbers(name), scales.get(name, 1.0))) for name in metrics]
     middles = [level.speedup or math.nan for level in trend.levels]
-    return SeriesChart(
-        title=shorten(trend.series.name, 115),
-        subtitle=shorten(", ".join(subtitle), 140),
-        unit=unit,
-        latency=AXES[trend.latency.name],
+    title, under = shorten(trend.series.name, 115), shorten(", ".join(subtitle), 140)
+    named = partial(SeriesChart, title=title, subtitle=under, unit=unit, latency=AXES[trend.latency.name])
+    return named(
         lines={name: tuple(line.tolist()) for name, line in lines.items()},
         control_name=shorten(trend.control or "", 30),
         levels=tuple(_steps(trend.levels, [one.p50_ns / scale for one in trend.levels], "rise", lines["p50"])),

@@ -6,21 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from pairbench.analyze.compare.exact import COUNTS, LAUNCHES
+from pairbench.model import record as stored
 from pairbench.model.case import OUTPUT_GRADIENTS, SAVED
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE
-from pairbench.model.record import (
-    CALL,
-    DEVICE,
-    HOST,
-    Latency,
-    Record,
-    p50_of,
-    p95_of,
-    result_of,
-    speedup_is_of,
-    speedup_of,
-)
+from pairbench.model.record import CALL, DEVICE, HOST, Latency, Record
 from pairbench.model.site import SeriesFacts
 from pairbench.report.render import shorten
 from pairbench.stats import Interval
@@ -288,33 +278,33 @@ SAME_MEMORY = "returns the same memory in each call"
 
 def p50(record: Record | None, latency: Latency | None = None) -> str:
     """Return a median, that of the result if no latency is named."""
-    known = p50_of(record, latency) if record else None
+    known = stored.p50_of(record, latency) if record else None
     return duration(known.estimate) if known else ""
 
 
 def p95(record: Record) -> str:
-    known = p95_of(record)
+    known = stored.p95_of(record)
     return duration(known.estimate) if known else ""
 
 
 def spread_of(record: Record) -> str:
-    known = p50_of(record)
+    known = stored.p50_of(record)
     return spread(*known) if known else ""
 
 
 def speedup(record: Record | None) -> str:
-    known = speedup_of(record)
+    known = stored.speedup_of(record)
     return ratio(known.estimate) if known else ""
 
 
 def speedup_range(record: Record | None) -> str:
-    known = speedup_of(record)
+    known = stored.speedup_of(record)
     return ratio_range(known.low, known.high) if known else ""
 
 
 def over_best(record: Record) -> str:
     """Return the speedup over the best alternative, like `1.93x over compiled`; empty where that is the baseline."""
-    return over(record.speedup_over_best if speedup_of(record) else None, record.best_alternative, record.mode)
+    return over(record.speedup_over_best if stored.speedup_of(record) else None, record.best_alternative, record.mode)
 
 
 def over(speedup: float | None, best: str | None, mode: str | None) -> str:
@@ -325,7 +315,7 @@ def over(speedup: float | None, best: str | None, mode: str | None) -> str:
 
 def call(record: Record) -> str:
     """Return the median latency of a call where that is not the result already."""
-    return p50(record, CALL) if result_of(record) != CALL else ""
+    return p50(record, CALL) if stored.result_of(record) != CALL else ""
 
 
 def host(record: Record) -> str:
@@ -335,7 +325,7 @@ def host(record: Record) -> str:
 
 def common(*records: Record | None) -> Latency:
     """Return the latency that records share: that of the device where all have it, else that of the call."""
-    return DEVICE if all(result_of(one) == DEVICE for one in records if one) else CALL
+    return DEVICE if all(stored.result_of(one) == DEVICE for one in records if one) else CALL
 
 
 def as_launched(record: Record | None) -> str:
@@ -343,7 +333,8 @@ def as_launched(record: Record | None) -> str:
 
 
 def _of_replays(record: Record) -> float | None:
-    known = speedup_of(record) if record.device_timer == "graph_replay" and speedup_is_of(record) == DEVICE else None
+    replayed = record.device_timer == "graph_replay" and stored.speedup_is_of(record) == DEVICE
+    known = stored.speedup_of(record) if replayed else None
     return known.estimate if known else None
 
 
@@ -379,11 +370,11 @@ def remark(record: Record) -> str:
     """Return remarks on the latency of a record, and on the inputs that it overwrites."""
     consumes = overwrites(record.consumes)
     measured = record.device_kind != "cpu" and record.status == Status.MEASURED
-    if measured and result_of(record) == CALL and p50_of(record):
+    if measured and stored.result_of(record) == CALL and stored.p50_of(record):
         return "; ".join(filter(None, [consumes, "P50 is the call's: the latency on the device could not be taken"]))
     other = ""
-    of_call = speedup_of(record) and speedup_is_of(record) == CALL
-    if record.role == "variant" and result_of(record) == DEVICE and of_call:
+    of_call = stored.speedup_of(record) and stored.speedup_is_of(record) == CALL
+    if record.role == "variant" and stored.result_of(record) == DEVICE and of_call:
         other = "the speedup is of the call: the baseline's latency on the device could not be taken"
     if record.device_speedup and record.device_speedup == record.stream_speedup and not record.reason:
         other = "the speedup is of the calls' own launches: baseline and variant cannot both be replayed"

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from pairbench.analyze.compare.exact import METRICS
@@ -26,7 +27,7 @@ from pairbench.site.gather import SiteReading
 from pairbench.site.paths import File
 from pairbench.site.store_events import by_id
 from pairbench.site.templates import render
-from pairbench.store.documents import write_triage
+from pairbench.store.documents import write_document
 
 _TOLD = 2  # number of counts that a headline names
 _RUNS, _DAYS = (10, 50), (7, 30)
@@ -95,24 +96,20 @@ SHOWN = 200  # number of series of an event that its row lists, the largest chan
 def regressions(facts: SiteFacts) -> File:
     events = facts.events
     rows = event_rows(events, facts)
-    return render(
-        paths.REGRESSIONS,
-        facts,
-        open=[one for one in rows if one.event.is_new],
-        known=[one for one in rows if one.event.open and not one.event.is_new],
-        ended=[one for one in rows if not one.event.open and not one.event.accepted],
-        accepted=[one for one in rows if one.event.accepted],
-        changes=changes,
-        SHOWN=SHOWN,
-        choices={
-            "window": WINDOWS,
-            "device": sorted({part.device_name for event in events for part in event.everywhere}),
-            "direction": sorted({event.direction for event in events}),
-            "kind": sorted({event.kind for event in events}),
-            "outcome": [str(outcome) for outcome in ATTENTION if any(event.worst == outcome for event in events)],
-            "attribution": sorted({word for event in events for word in _attributions(event.moved)}),
-        },
-    )
+    standing: dict[str, Any] = {
+        "open": [one for one in rows if one.event.is_new],
+        "known": [one for one in rows if one.event.open and not one.event.is_new],
+        "ended": [one for one in rows if not one.event.open and not one.event.accepted],
+        "accepted": [one for one in rows if one.event.accepted],
+    }
+    choices = {
+        "window": WINDOWS,
+        "device": sorted({part.device_name for event in events for part in event.everywhere}),
+        **{name: sorted({getattr(event, name) for event in events}) for name in ("direction", "kind")},
+        "outcome": [str(outcome) for outcome in ATTENTION if any(event.worst == outcome for event in events)],
+        "attribution": sorted({word for event in events for word in _attributions(event.moved)}),
+    }
+    return render(paths.REGRESSIONS, facts, **standing, changes=changes, SHOWN=SHOWN, choices=choices)
 
 
 def event_rows(events: Iterable[Event], facts: SiteFacts) -> list[SimpleNamespace]:
@@ -124,7 +121,8 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
     series = [(one.series.suite, one.series.operator) for one in event.moved]
     owners = tuple(dict.fromkeys(facts.owners[one] for one in series if one in facts.owners))
     operators = tuple(dict.fromkeys(one.series.operator for one in event.moved))
-    compare, ab, bisect = compare_command(event, facts.options), ab_command(event), bisect_command(event)
+    commands = {"compare": compare_command(event, facts.options), "ab": ab_command(event)}
+    commands |= {"bisect": bisect_command(event)}
     words = [*operators, *dict.fromkeys(one.series.implementation for one in event.moved)]
     devices = tuple(part.device_name for part in event.everywhere)
     # An event is in the windows that it began or ended in, on any device model.
@@ -136,29 +134,23 @@ def _row(event: Event, windows: Mapping[tuple[str, str], set[str]], facts: SiteF
     if event.blames:
         request = f"#{event.after.pull_request}" if event.after.pull_request else None
         words += filter(None, (event.after.subject, event.after.author, request))
+    commands |= {"triage": shlex.join(["pairbench", "triage", event.key, "--state", "investigating", *facts.options])}
+    named = {"operators": operators, "owners": owners, "devices": devices, "attributions": _attributions(event.moved)}
     return SimpleNamespace(
         event=event,
-        operators=operators,
-        owners=owners,
+        **commands,
+        **named,
         headline=headline(event),
         windows=tuple(name for name in WINDOWS if name in inside),
-        devices=devices,
-        attributions=_attributions(event.moved),
-        compare=compare,
-        ab=ab,
-        bisect=bisect,
-        triage=shlex.join(["pairbench", "triage", event.key, "--state", "investigating", *facts.options]),
-        issue=_issue(event, owners, compare, bisect or ab),
+        issue=_issue(event, owners, commands["compare"], commands["bisect"] or commands["ab"]),
         text=" ".join(word[:200] for word in [*words, *devices, *event.era])[:4000],
     )
 
 
 def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
     words = headline(event)
-    lines = [
-        f"{str(event.worst).capitalize()}: {words.operator} {words.implementation} {', '.join(words.changes)} ({words.cause})",
-        "",
-    ]
+    what = f"{words.operator} {words.implementation} {', '.join(words.changes)} ({words.cause})"
+    lines = [f"{str(event.worst).capitalize()}: {what}", ""]
     for part in event.everywhere:
         heads = filter(None, (part.before, part.end))
         runs = " to ".join(f"{head.run_id} ({(head.commit or 'no commit')[:10]})" for head in heads)
@@ -166,12 +158,9 @@ def _issue(event: Event, owners: Sequence[str], *commands: str | None) -> str:
         lines += [f"  - {one.series.name}: {', '.join(changes(one, part.kind))}" for one in part.moved[:_ISSUE]]
         if len(part.moved) > _ISSUE:
             lines.append(f"  - and {len(part.moved) - _ISSUE:,} more series")
-    facts = {
-        "newest commit in question": _commit_words(event.after) if event.blames else "",
-        "commits in question": f"{event.commits:,}" if event.commits else "",
-        "environment": ", ".join(event.era[:8]),
-        "owner": ", ".join(owners[:5]),
-    }
+    facts = {"newest commit in question": _commit_words(event.after) if event.blames else ""}
+    facts |= {"commits in question": f"{event.commits:,}" if event.commits else ""}
+    facts |= {"environment": ", ".join(event.era[:8]), "owner": ", ".join(owners[:5])}
     lines += [f"- {name}: {text}" for name, text in facts.items() if text]
     lines += ["", *(f"    {command}" for command in commands if command)]
     return "\n".join(f"{'  ' if line.startswith('  ') else ''}{shorten(line, 300)}" for line in lines)
@@ -382,5 +371,5 @@ def set_states(
             raise SelectionError(f"{text!r} may be each of {keys}; name one of them")
         chosen[named[0].key] = replace(asked, event=named[0].key)
     for triage in chosen.values():
-        write_triage(config.store, triage)
+        write_document(config.store, triage)
     return tuple(replace(one, triage=chosen[one.key]) for one in events if one.key in chosen), problems

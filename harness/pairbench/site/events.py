@@ -12,6 +12,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.attribute import era_changes, kernel_changes, outcome_of_move
@@ -166,13 +167,11 @@ def _series_event(
     start = max(0, index - _AROUND)
     history = _history(trend, None if life is not None or first is None else first.metric)
     counts = [CountStep(metric=one.metric, before=one.reference, after=one.current, reason=one.reason) for one in steps]
-    moved = Moved(
-        series=trend.series,
-        change=move.own if move else None,
-        relative=move.relative if move else None,
-        before_ns=move.before_ns if move else None,
-        after_ns=move.after_ns if move else None,
-        control=move.control if move else None,
+    latency = partial(Moved, series=trend.series)
+    if move is not None:
+        latency = partial(latency, change=move.own, relative=move.relative, control=move.control)
+        latency = partial(latency, before_ns=move.before_ns, after_ns=move.after_ns)
+    moved = latency(
         attribution=move.attribution if move and not steps else first.attribution if first else None,
         reason="; ".join(filter(None, [*reasons, move.reason if move else ""])),
         counts=tuple(counts),
@@ -186,15 +185,10 @@ def _series_event(
         kind, name = "drift", "" if move.attribution is Attribution.MACHINE else operator
     elif move is not None and not steps:
         name = _begins(trend, index, move.before_ns, move.after_ns)
-    return SeriesEvent(
-        key=(kind, trend.series.device_name, name),
-        kind=kind,
-        before=then.run_id if then else None,
-        after=now.run_id,
-        last=trend.points[move.last].record.run_id if move is not None and move.last is not None else None,
-        moved=moved,
-        era=tuple(map(str, era_changes(then, now))) if then else (),
-    )
+    named = partial(SeriesEvent, key=(kind, trend.series.device_name, name), kind=kind, after=now.run_id, moved=moved)
+    last = trend.points[move.last].record.run_id if move is not None and move.last is not None else None
+    era = tuple(map(str, era_changes(then, now))) if then else ()
+    return named(before=then.run_id if then else None, last=last, era=era)
 
 
 def _begins(trend: Trend, place: int, before_ns: float, after_ns: float) -> str:
@@ -230,23 +224,20 @@ def _fate(parts: Sequence[_Part], trend: Trend, accepted: AcceptedLevel | None) 
 
 def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> None:
     """Add what a comparison says, beside the counts of the same run where these moved too."""
-    device = trend.series.device_name
-    after = min(change.current_runs)
-    p50 = change.p50
+    after, p50 = min(change.current_runs), change.p50
     shown = (p50.reference, p50.current) if p50 else (None, None)
     before_ns, after_ns = (float(value) if isinstance(value, int | float) else None for value in shown)
-    moved = Moved(
-        series=change.series,
-        outcome=change.outcome,
-        change=p50.change.estimate if p50 and p50.change else None,
-        relative=p50.change.estimate / change.control.estimate if p50 and p50.change and change.control else None,
+    own = p50.change.estimate if p50 and p50.change else None
+    control = change.control.estimate if change.control else None
+    told = partial(Moved, series=change.series, outcome=change.outcome, reason=change.reason, accepted=change.accepted)
+    moved = told(
+        change=own,
+        relative=own / control if own is not None and control is not None else None,
         before_ns=before_ns,
         after_ns=after_ns,
-        control=change.control.estimate if change.control else None,
+        control=control,
         attribution=change.attribution,
-        reason=change.reason,
         kernels=tuple(map(str, change.kernels)),
-        accepted=change.accepted,
         history=_history(trend, None)[-_AROUND:],
         place=min(len(trend.points), _AROUND) - 1,
     )
@@ -259,16 +250,9 @@ def _add_compared(found: list[SeriesEvent], trend: Trend, change: Change) -> Non
     name, index = after, next((at for at, run_id in enumerate(trend.points.values("run_id")) if run_id == after), None)
     if index is not None and before_ns and after_ns:
         name = _begins(trend, index, before_ns, after_ns)
-    found.append(
-        SeriesEvent(
-            key=("moved", device, name),
-            kind="newest",
-            before=_last_before(trend, change, before_ns, after_ns),
-            after=after,
-            moved=replace(moved, life=life, ended=ended),
-            era=tuple(map(str, change.era)),
-        )
-    )
+    moved, era = replace(moved, life=life, ended=ended), tuple(map(str, change.era))
+    key, before = ("moved", trend.series.device_name, name), _last_before(trend, change, before_ns, after_ns)
+    found.append(SeriesEvent(key=key, kind="newest", before=before, after=after, moved=moved, era=era))
 
 
 def _last_before(trend: Trend, change: Change, before_ns: float | None, after_ns: float | None) -> str | None:
@@ -408,16 +392,12 @@ def _event(key: Key, several: Sequence[SeriesEvent], heads: Heads, aliases: tupl
     moved = sorted((one.moved for one in several), key=rank)
     life = moved[0].life
     ends = [one.ended for one in moved if one.ended]
-    return Event(
-        key=id_of(key),
-        kind=kind,
+    named = partial(Event, key=id_of(key), kind=kind, device_name=device_name, aliases=aliases, moved=tuple(moved))
+    return named(
         direction=_direction(kind, {_way(one) for one in moved}),
-        device_name=device_name,
         before=heads.get((before, device_name)) if before else None,
         after=heads[after, device_name],
         last=heads.get((last, device_name)) if last else None,
-        aliases=aliases,
-        moved=tuple(moved),
         era=tuple(dict.fromkeys(change for one in several for change in one.era)),
         outcome=min((one.outcome for one in moved if one.life == life), key=ATTENTION.index),
         life=life,

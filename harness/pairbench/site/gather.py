@@ -241,14 +241,10 @@ class SiteReading:
             problems += reading.problems
         runs = sorted(self._heads.values(), key=lambda head: (head.run_id, head.device_name), reverse=True)
         gpus = {(head.device_name, uuid) for head in runs for uuid in head.device_uuids}
-        self.facts = SiteFacts(
-            store=shown_store(config),
-            repository=repository,
-            runs=tuple(runs),
-            beside=beside,
+        of_store = functools.partial(SiteFacts, store=shown_store(config), repository=repository, options=options)
+        of_store = functools.partial(of_store, runs=tuple(runs), beside=beside, self_tests=config.self_tests)
+        self.facts = of_store(
             problems=tuple(dict.fromkeys((*self._whole.problems, *problems))),
-            options=options,
-            self_tests=config.self_tests,
             breakdowns=tuple(map(head_of, self.breakdowns)),
             several_gpus=len(gpus) > len({device_name for device_name, _ in gpus}),
         )
@@ -322,18 +318,10 @@ class SiteReading:
             series=tuple(trend.series for trend in trends),
             owner=described.owner if described is not None else "",
         )
-        return OperatorFacts(
-            device_name=device_name,
-            suite=suite,
-            operator=operator,
-            about=described,
-            series=series,
-            trends=trends,
-            ceilings=next((one for one in ceilings if one), {}),
-            events=site_events.events_of(own, {place: self._heads[place] for place in places}),
-            elsewhere=elsewhere,
-            contribution=contribution,
-        )
+        events = site_events.events_of(own, {place: self._heads[place] for place in places})
+        named = functools.partial(OperatorFacts, device_name=device_name, suite=suite, operator=operator)
+        found = functools.partial(named, about=described, series=series, trends=trends, contribution=contribution)
+        return found(ceilings=next((one for one in ceilings if one), {}), events=events, elsewhere=elsewhere)
 
     def _with_all(self, several: Sequence[Contribution]) -> SiteFacts:
         single = site_events.events_of((event for one in several for event in one.happened), self._heads)

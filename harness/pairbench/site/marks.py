@@ -75,24 +75,16 @@ def heat_map(series: Sequence[SeriesFacts]) -> SimpleNamespace | None:
     for one in series:
         if one.series.implementation != BASELINE:
             groups.setdefault((one.series.case, one.series.mode), {})[one.series.implementation] = one
-    rows = [
-        SimpleNamespace(
-            tier=next(iter(group.values())).tier,
-            label=labels[case][1],
-            mode=mode,
-            case=case,
-            cells=tuple(_cell(group[name]) if name in group else None for name in variants),
-        )
-        for (case, mode), group in groups.items()
-    ]
+    rows = []
+    for (case, mode), group in groups.items():
+        cells = tuple(_cell(group[name]) if name in group else None for name in variants)
+        named = {"case": case, "mode": mode, "tier": next(iter(group.values())).tier, "label": labels[case][1]}
+        rows.append(SimpleNamespace(**named, cells=cells))
     rows.sort(key=lambda row: (-tier_rank(row.tier), row.mode != "eager", row.mode, labels[row.case][0]))
-    return SimpleNamespace(
-        variants=variants,
-        rows=tuple(rows),
-        moved=any(cell and cell.moved.lasting for row in rows for cell in row.cells),
-        modes=len({row.mode for row in rows}) > 1,
-        tiers=len({row.tier for row in rows}) > 1,
-    )
+    moved = any(cell and cell.moved.lasting for row in rows for cell in row.cells)
+    modes, tiers = ({getattr(row, name) for row in rows} for name in ("mode", "tier"))
+    several = {"modes": len(modes) > 1, "tiers": len(tiers) > 1}
+    return SimpleNamespace(variants=variants, rows=tuple(rows), moved=moved, **several)
 
 
 def _cell(one: SeriesFacts) -> SimpleNamespace:
@@ -108,21 +100,12 @@ def _cell(one: SeriesFacts) -> SimpleNamespace:
         ends = units.ratio_range(low, high)
         told = {"faster": "faster", "slower": "slower", "open": "not shown either way"}[state]
         title = f"{text}, {f'{ends}, ' if ends else ''}{told}"
-    bound = one.texts.get("bound") == "host"
-    return SimpleNamespace(
-        text=text,
-        shade=0 if state == "none" else _shade(speedup),
-        state=state,
-        host_bound=bound,
-        moved=one.gate_status,
-        id=series_anchor(one.series),
-        title=f"{title}; host-bound" if bound else title,
-    )
-
-
-def _shade(speedup: float) -> int:
-    part = min(abs(math.log(speedup)) / _LARGEST, 1.0) if speedup > 0 else 1.0
-    return int(math.copysign(math.ceil(part * _STEPS - 0.05) if part > 0.01 else 0, math.log(speedup)))
+    shade, bound = 0, one.texts.get("bound") == "host"
+    if state != "none":
+        part = min(abs(math.log(speedup)) / _LARGEST, 1.0)
+        shade = int(math.copysign(math.ceil(part * _STEPS - 0.05) if part > 0.01 else 0, math.log(speedup)))
+    shown = {"text": text, "shade": shade, "state": state, "title": f"{title}; host-bound" if bound else title}
+    return SimpleNamespace(**shown, host_bound=bound, moved=one.gate_status, id=series_anchor(one.series))
 
 
 _BINS = 90

@@ -68,16 +68,9 @@ def implementation_rows(operator: OperatorFacts) -> tuple[SimpleNamespace, ...]:
     for one in sorted(operator.series, key=rank):
         ends = (one.numbers.get(name, math.nan) for name in ("speedup", "speedup_low", "speedup_high"))
         fraction = operator_charts.roof_fraction(one, operator.ceilings)
-        row = SimpleNamespace(
-            id=series_anchor(one.series),
-            facts=one,
-            case=labels[one.series.case],
-            proven=operator_charts.state_of(*ends),
-            limit=limit_of(one, operator.ceilings),
-            fraction=None if math.isnan(fraction) else fraction,
-            remarks=_remarks(one),
-        )
-        rows.append(row)
+        row = {"id": series_anchor(one.series), "facts": one, "case": labels[one.series.case], "remarks": _remarks(one)}
+        row |= {"proven": operator_charts.state_of(*ends), "limit": limit_of(one, operator.ceilings)}
+        rows.append(SimpleNamespace(**row, fraction=None if math.isnan(fraction) else fraction))
     return tuple(rows)
 
 
@@ -144,39 +137,23 @@ def operator(facts: SiteFacts, operator: OperatorFacts) -> Iterator[File]:
     heads = [run for run in facts.runs if run.run_id in run_ids and run.device_name == operator.device_name]
     runs = max((len(trend.points) for trend in operator.trends), default=0)
     at_most = f"{runs} run{'' if runs == 1 else 's'} of a series at most"
-    yield render(
-        page,
-        facts,
-        "operator.html.j2",
-        operator=operator,
-        data=data,
-        name=name,
-        newest=max(heads, key=lambda run: (run.started_at, run.run_id), default=None),
-        summaries=operator.contribution.rows,
-        worst=next((row for row in rows if row.facts is worst), None),
-        wrong=sum(1 for one in operator.series if one.gate_status.lasting),
-        changes=changes,
-        verdict=operator_verdict(operator.contribution.rows, operator.series),
-        heat=heat_map(operator.series),
-        no_change=f"{at_most}: too few to find a change of level." if runs < _FEW else f"None found; {at_most}.",
-        precision=about_precision(one.get("float32_precision") for one in texts if one.get("device_uuid")),
-        breakdowns=[one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key],
-        headline=headline,
-        rows=rows,
-        known=known,
-        measured=any(row.facts.status == Status.MEASURED for row in rows),
-        next=shlex.join(["pairbench", "verify" if rows else "run", shorten(f"{key[1]}::{key[2]}", 300)]),
-        beside=beside_result(operator.series),
-        choices=choices(rows),
-        shared={
-            "dtype": list({one.dtype for one in operator.series}),
-            "Mode": list({one.series.mode for one in operator.series}),
-        },
-        limited=limited(rows),
-        LIMITS=LIMITS,
-        speedup=speedups,
-        speedup_summary=operator_charts.speedup_summary(speedups),
-        roofline=roofline,
-        roofline_summary=operator_charts.roofline_summary(roofline),
-    )
+    dtypes, modes = {one.dtype for one in operator.series}, {one.series.mode for one in operator.series}
+    shown: dict[str, object] = {"operator": operator, "data": data, "name": name, "rows": rows, "known": known}
+    shown |= {"changes": changes, "headline": headline, "LIMITS": LIMITS, "limited": limited(rows)}
+    shown |= {"newest": max(heads, key=lambda run: (run.started_at, run.run_id), default=None)}
+    shown |= {"summaries": operator.contribution.rows, "heat": heat_map(operator.series)}
+    shown |= {"worst": next((row for row in rows if row.facts is worst), None)}
+    shown |= {"wrong": sum(1 for one in operator.series if one.gate_status.lasting)}
+    shown |= {"verdict": operator_verdict(operator.contribution.rows, operator.series)}
+    few = f"{at_most}: too few to find a change of level." if runs < _FEW else f"None found; {at_most}."
+    of_gpu = (one.get("float32_precision") for one in texts if one.get("device_uuid"))
+    shown |= {"no_change": few, "precision": about_precision(of_gpu), "beside": beside_result(operator.series)}
+    kept = [one for one in facts.breakdowns if (one.device_name, one.suite, one.operator) == key]
+    command = ["pairbench", "verify" if rows else "run", shorten(f"{key[1]}::{key[2]}", 300)]
+    shown |= {"breakdowns": kept, "measured": any(row.facts.status == Status.MEASURED for row in rows)}
+    shown |= {"next": shlex.join(command), "choices": choices(rows)}
+    shown |= {"shared": {"dtype": list(dtypes), "Mode": list(modes)}, "speedup": speedups, "roofline": roofline}
+    shown |= {"speedup_summary": operator_charts.speedup_summary(speedups)}
+    shown |= {"roofline_summary": operator_charts.roofline_summary(roofline)}
+    yield render(page, facts, "operator.html.j2", **shown)
     yield File(path=data, content=script(name, operator_payload(facts, operator, speedups, roofline)))

@@ -9,12 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import SimpleNamespace
+from typing import Any
 
 from pairbench.features.breakdown.breakdown import PROFILED, Rows, sentences, side_by_side, tables, tree_rows
 from pairbench.features.breakdown.summary import by_kind, parts_ns, tree_of
 from pairbench.model.breakdown import Breakdown, KeptBreakdown
 from pairbench.model.plan import BASELINE
-from pairbench.model.site import ATTENTION, LIVES, STATES, Event, OverviewRow, RunHead, RunVerdicts, SiteFacts
+from pairbench.model.site import ATTENTION, LIVES, STATES, Event, RunHead, RunVerdicts, SiteFacts
 from pairbench.report import units
 from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, changes, event_rows, headline
@@ -40,27 +41,20 @@ def overview(facts: SiteFacts) -> File:
         "mode": sorted({row.mode for row in rows}),
         "state": sorted({row.state for row in rows}, key=STATES.index),
     }
-    return render(
-        paths.OVERVIEW,
-        facts,
-        attention=_attention(new),
-        known=event_rows((event for event in opened if not event.is_new), facts),
-        worst_moves=_worst_moves(opened),
-        closed=len(facts.events) - len(opened),
-        windows=WINDOWS,
-        night=newest_night(facts),
-        choices=choices,
-        summaries=operator_summaries(rows),
-        headlines=device_summaries(rows, facts.self_tests),
-        left_out=sorted({row.suite for row in rows if is_self_test(row.suite, facts.self_tests)}),
-        matrix=_matrix(rows),
-        columns=_COLUMNS,
-        varies={name: len(values) > 1 for name, values in choices.items()},
-        devices=sorted({run.device_name for run in facts.runs}),
-        events=new[:_EVENTS],
-        measured=any(row.statuses.get("measured") for row in rows),
-        ranks={state: rank for rank, state in enumerate(STATES)},
-    )
+    known = event_rows((event for event in opened if not event.is_new), facts)
+    shown: dict[str, Any] = {"attention": _attention(new), "known": known, "events": new[:_EVENTS]}
+    shown |= {"worst_moves": _worst_moves(opened), "closed": len(facts.events) - len(opened), "windows": WINDOWS}
+    # The few device models that measured most have a column in the order of their names, then come all others.
+    counts = Counter(device for device, *_ in {(row.device_name, row.suite, row.operator) for row in rows})
+    ordered = [device for device, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
+    matrix = sorted(ordered[:_COLUMNS]) + sorted(ordered[_COLUMNS:_MOST])
+    shown |= {"night": newest_night(facts), "matrix": matrix, "columns": _COLUMNS}
+    shown |= {"summaries": operator_summaries(rows), "headlines": device_summaries(rows, facts.self_tests)}
+    shown |= {"left_out": sorted({row.suite for row in rows if is_self_test(row.suite, facts.self_tests)})}
+    shown |= {"choices": choices, "varies": {name: len(values) > 1 for name, values in choices.items()}}
+    shown |= {"devices": sorted({run.device_name for run in facts.runs})}
+    shown |= {"measured": any(row.statuses.get("measured") for row in rows)}
+    return render(paths.OVERVIEW, facts, **shown, ranks={state: rank for rank, state in enumerate(STATES)})
 
 
 def _worst_moves(opened: Iterable[Event]) -> dict[tuple[str, str, str], SimpleNamespace]:
@@ -83,13 +77,6 @@ def _attention(opened: Sequence[SimpleNamespace]) -> dict[str, dict[str, int]]:
     names = ("", *WINDOWS)
     worst = Counter((one.event.worst, name) for one in opened for name in ("", *one.windows))
     return {str(outcome): {name: worst[outcome, name] for name in names} for outcome in ATTENTION}
-
-
-def _matrix(rows: Sequence[OverviewRow]) -> list[str]:
-    """Return the device models that have a column: the few that measured most in the order of their names, then all others."""
-    counts = Counter(device for device, *_ in {(row.device_name, row.suite, row.operator) for row in rows})
-    ordered = [device for device, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
-    return sorted(ordered[:_COLUMNS]) + sorted(ordered[_COLUMNS:_MOST])
 
 
 _TOGETHER = dt.timedelta(hours=24)  # runs of one night are less apart than this, and than half the usual interval
@@ -209,28 +196,16 @@ def run(facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     troubled = [series for series in one.series if series.status != "measured"]
     ranks = {status: rank - len(_BAD) for rank, status in enumerate(_BAD)}
     troubled.sort(key=lambda one: (ranks.get(one.status, 0), one.series.suite, one.series.case))
-    page = render(
-        path,
-        facts,
-        "run.html.j2",
-        there=one.pages,
-        run=one,
-        groups=grouped(one.environment),
-        troubled=troubled[:_REASONS],
-        troubles=len(troubled),
-        operators=[(*name, number) for name, number in sorted(operators.items())],
-        beside=beside_result(one.series),
-        data=name,
-        source=source,
-        ends=dict.fromkeys([*references[:1], *references[-1:]]),
-        added=added,
-        most=_CASES,
-        changed=[(move, series_anchor(move.series)) for move in (verdicts.changes if verdicts else ())[:_REASONS]],
-        began=[(event, headline(event)) for event in here if event.after.run_id == one.head.run_id],
-        ended=[(event, headline(event)) for event in here if event.ended == one.head.run_id],
-    )
+    counts = [(*name, number) for name, number in sorted(operators.items())]
+    shown: dict[str, object] = {"there": one.pages, "run": one, "groups": grouped(one.environment), "operators": counts}
+    shown |= {"troubled": troubled[:_REASONS], "troubles": len(troubled), "added": added, "most": _CASES}
+    shown |= {"beside": beside_result(one.series), "data": name, "source": source}
+    changed = [(move, series_anchor(move.series)) for move in (verdicts.changes if verdicts else ())[:_REASONS]]
+    shown |= {"ends": dict.fromkeys([*references[:1], *references[-1:]]), "changed": changed}
+    shown |= {"began": [(event, headline(event)) for event in here if event.after.run_id == one.head.run_id]}
+    shown |= {"ended": [(event, headline(event)) for event in here if event.ended == one.head.run_id]}
     payload = run_payload(one, facts.beside.get(key))
-    return page, File(path=source, content=script(name, payload))
+    return render(path, facts, "run.html.j2", **shown), File(path=source, content=script(name, payload))
 
 
 def compare(facts: SiteFacts) -> File:
@@ -313,17 +288,11 @@ def breakdowns(facts: SiteFacts, kept: tuple[KeptBreakdown, ...]) -> Iterator[Fi
         return
     yield render(paths.BREAKDOWNS, facts)
     for one in kept:
-        yield render(
-            paths.breakdown_page(one.breakdown_id, one.device_name),
-            facts,
-            "breakdown.html.j2",
-            kept=one,
-            note=PROFILED,
-            parts=[(str(part.entry), sentences(part), _tables(part)) for part in one.parts],
-            bars=stacked(one.parts),
-            beside=beside_baseline(one.parts),
-            together=_table("Side by side, in us", side_by_side(one.parts)) if len(one.parts) > 1 else None,
-        )
+        parts = [(str(part.entry), sentences(part), _tables(part)) for part in one.parts]
+        shown = {"kept": one, "note": PROFILED, "parts": parts, "bars": stacked(one.parts)}
+        together = _table("Side by side, in us", side_by_side(one.parts)) if len(one.parts) > 1 else None
+        shown |= {"beside": beside_baseline(one.parts), "together": together}
+        yield render(paths.breakdown_page(one.breakdown_id, one.device_name), facts, "breakdown.html.j2", **shown)
 
 
 def _tables(part: Breakdown) -> list[SimpleNamespace]:

@@ -4,7 +4,6 @@ Values are arrays, with each name once; a recorded environment, which is JSON of
 """
 
 import base64
-import dataclasses
 import json
 import math
 import zlib
@@ -18,7 +17,7 @@ from pairbench.model.site import SeriesFacts, SiteFacts
 from pairbench.report.comparison_words import kernel_name, short_commit
 from pairbench.report.operator_charts import RooflineChart, SpeedupChart
 from pairbench.report.render import shorten
-from pairbench.report.trend import series_chart
+from pairbench.report.trend import LevelStep, series_chart
 from pairbench.report.units import AXES, case_labels
 from pairbench.site import paths
 from pairbench.site.paths import OperatorFacts, RunFacts, series_anchor
@@ -63,29 +62,16 @@ _WHOLE = 2**53  # the number from which on a float no longer holds every whole n
 _REASON = 500  # number of letters of a reason that a table shows
 
 _SERIES = ("suite", "case", "implementation", "mode")
-NUMBERS = {
-    "p50": "p50_ns",
-    "low": "p50_ns_low",
-    "high": "p50_ns_high",
-    "p95": "p95_ns",
-    "call": "call_p50_ns",
-    "host": "host_p50_ns",
-    **{name: name for name in ("speedup", "speedup_low", "speedup_high")},
-    **{name: f"{name}_per_call" for name in ("launches", "kernels", "ops")},
-    "peak": "peak_bytes",
-    "margin": "margin",
-    "rounds": "n_rounds",
-    "remeasured": "remeasured_blocks",
-}
+NUMBERS = {"p50": "p50_ns", "low": "p50_ns_low", "high": "p50_ns_high", "p95": "p95_ns"}
+NUMBERS |= {"call": "call_p50_ns", "host": "host_p50_ns"}
+NUMBERS |= {name: name for name in ("speedup", "speedup_low", "speedup_high")}
+NUMBERS |= {name: f"{name}_per_call" for name in ("launches", "kernels", "ops")}
+NUMBERS |= {"peak": "peak_bytes", "margin": "margin", "rounds": "n_rounds", "remeasured": "remeasured_blocks"}
 """Names in `SeriesFacts.numbers` by their name in a run's data; the call and the host only of runs on a GPU. A column without any value is left out."""
 
-_TEXTS = {  # names in `SeriesFacts.texts` by their name in a run's data
-    **{name: name for name in ("timer", "latency", "bound")},
-    "stop": "stop_reason",
-    "throttle": "throttle_reasons",
-    "definition": "definition_hash",
-    "source": "implementation_hash",
-}
+# Names in `SeriesFacts.texts` by their name in a run's data.
+_TEXTS = {"timer": "timer", "latency": "latency", "bound": "bound", "stop": "stop_reason"}
+_TEXTS |= {"throttle": "throttle_reasons", "definition": "definition_hash", "source": "implementation_hash"}
 
 
 def script(name: str, value: object) -> bytes:
@@ -131,12 +117,9 @@ def run_payload(run: RunFacts, beside: str | None = None) -> dict[str, object]:
     series' index. The verdicts are shown where the run stands after the one `beside` it.
     """
     head, series = run.head, run.series
-    texts: dict[str, list[str | None]] = {
-        **{name: [getattr(one.series, name) for one in series] for name in _SERIES},
-        "tier": [one.tier for one in series],
-        "status": [one.status for one in series],
-        **{name: [one.texts.get(key) for one in series] for name, key in _TEXTS.items()},
-    }
+    texts: dict[str, list[str | None]] = {name: [getattr(one.series, name) for one in series] for name in _SERIES}
+    texts |= {"tier": [one.tier for one in series], "status": [one.status for one in series]}
+    texts |= {name: [one.texts.get(key) for one in series] for name, key in _TEXTS.items()}
     shown = {name: key for name, key in NUMBERS.items() if name not in ("call", "host") or beside_result(series)}
     columns = {name: [figures(one.numbers.get(key)) for one in series] for name, key in shown.items()}
     names: dict[str, int] = {}
@@ -150,25 +133,18 @@ def run_payload(run: RunFacts, beside: str | None = None) -> dict[str, object]:
         verdicts = {"run": beside, "outcomes": outcomes, "moves": run.verdicts.moves}
     # What describes this one run is left out.
     lasting = {name: text for name, text in fields(run.environment) if name.partition(".")[0] != "observed"}
-    return {
-        "run": head.run_id,
-        "device": head.device_name,
-        "started": head.started_at,
-        "commit": head.commit,
-        "dirty": head.dirty,
-        "branch": head.branch,
-        "environment": {**head.versions, "machine": head.hostname, **lasting},
-        "texts": indices,
-        "names": list(names),
-        "numbers": {name: column for name, column in columns.items() if any(value is not None for value in column)},
-        "pages": [
-            [suite, operator, paths.operator_page(head.device_name, suite, operator)]
-            for suite, operator in sorted({(one.series.suite, one.series.operator) for one in series})
-            if (head.device_name, suite, operator) in run.pages
-        ],
-        "verdicts": verdicts,
-        "reasons": {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason},
-    }
+    known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
+    pages = [
+        [suite, operator, paths.operator_page(head.device_name, suite, operator)]
+        for suite, operator in sorted({(one.series.suite, one.series.operator) for one in series})
+        if (head.device_name, suite, operator) in run.pages
+    ]
+    reasons = {str(index): shorten(one.reason, _REASON) for index, one in enumerate(series) if one.reason}
+    whole: dict[str, object] = {"run": head.run_id, "device": head.device_name, "started": head.started_at}
+    whole |= {"commit": head.commit, "dirty": head.dirty, "branch": head.branch}
+    whole |= {"environment": {**head.versions, "machine": head.hostname, **lasting}}
+    whole |= {"texts": indices, "names": list(names), "numbers": known, "pages": pages}
+    return whole | {"verdicts": verdicts, "reasons": reasons}
 
 
 def beside_result(series: Iterable[SeriesFacts]) -> bool:
@@ -209,38 +185,23 @@ def operator_payload(
     cases = list(labels)
     axes = {one.series.case: one.axes for one in operator.series}
     names, worst = implementations(operator.series), worst_series(operator.series)
-    series = [
-        {
-            **_series(one, kernels),
-            "case": cases.index(one.series.case),
-            "implementation": names.index(one.series.implementation),
-            "trend": _trend(trend, places),
-        }
-        for one, trend in zip(operator.series, operator.trends, strict=True)
-    ]
-    return {
-        "operator": shorten(operator.operator, _NAME),
-        "device": shorten(operator.device_name, _NAME),
-        "implementations": [shorten(name, _NAME) for name in names],
-        "cases": [
-            {"key": shorten(case, _NAME), "label": label, "axes": _axes(axes[case])} for case, label in labels.items()
-        ],
-        "series": series,
-        "worst": operator.series.index(worst) if worst else None,
-        "speedup": _speedup(speedup),
-        "roofline": _roofline(roofline),
-        "runs": [
-            {
-                "id": run_id,
-                "at": shorten(started_at[:16].replace("T", " "), 16),
-                "commit": shorten(short_commit(commit, dirty), 20),
-                "url": commit_url(facts.repository, commit),
-                "href": paths.relative(page, paths.run_page(run_id, operator.device_name)),
-            }
-            for run_id, (started_at, commit, dirty) in runs.items()
-        ],
-        "kernels": [{"name": kernel_name(name, _KERNEL), "whole": shorten(name, _NAME)} for name in kernels],
-    }
+    series = []
+    for one, trend in zip(operator.series, operator.trends, strict=True):
+        place = {"case": cases.index(one.series.case), "implementation": names.index(one.series.implementation)}
+        series.append({**_series(one, kernels), **place, "trend": _trend(trend, places)})
+    heads = []
+    for run_id, (started_at, commit, dirty) in runs.items():
+        head: dict[str, str | None] = {"id": run_id, "at": shorten(started_at[:16].replace("T", " "), 16)}
+        head |= {"commit": shorten(short_commit(commit, dirty), 20), "url": commit_url(facts.repository, commit)}
+        heads.append({**head, "href": paths.relative(page, paths.run_page(run_id, operator.device_name))})
+    named = [{"key": shorten(case, _NAME), "label": label, "axes": _axes(axes[case])} for case, label in labels.items()]
+    whole: dict[str, Any] = {"operator": shorten(operator.operator, _NAME)}
+    whole |= {"device": shorten(operator.device_name, _NAME)}
+    whole |= {"implementations": [shorten(name, _NAME) for name in names], "cases": named, "series": series}
+    whole |= {"worst": operator.series.index(worst) if worst else None}
+    whole |= {"speedup": _speedup(speedup), "roofline": _roofline(roofline), "runs": heads}
+    whole["kernels"] = [{"name": kernel_name(name, _KERNEL), "whole": shorten(name, _NAME)} for name in kernels]
+    return whole
 
 
 def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
@@ -248,18 +209,12 @@ def _series(one: SeriesFacts, kernels: dict[str, int]) -> dict[str, Any]:
         [kernels.setdefault(kernel.name, len(kernels)), kernel.count, figures(kernel.total_ns, _DIGITS)]
         for kernel in one.kernels or ()
     ]
-    return {
-        "id": series_anchor(one.series),
-        "mode": shorten(one.series.mode, 20),
-        "status": shorten(one.status, 20),
-        "reason": shorten(one.reason or "", _NAME),
-        "numbers": {name: figures(one.numbers.get(name), _DIGITS) for name in _NUMBERS if name in one.numbers},
-        "latency": AXES[one.texts.get("latency", CALL.name)],
-        "bound": one.texts.get("bound", ""),
-        "launch_status": shorten(one.texts.get("launch_status", ""), 40),
-        "kernels": None if one.kernels is None else named,
-        "quantiles": _cut(one.quantiles),
-    }
+    numbers = {name: figures(one.numbers.get(name), _DIGITS) for name in _NUMBERS if name in one.numbers}
+    shown: dict[str, Any] = {"id": series_anchor(one.series), "mode": shorten(one.series.mode, 20)}
+    shown |= {"status": shorten(one.status, 20), "reason": shorten(one.reason or "", _NAME), "numbers": numbers}
+    shown |= {"latency": AXES[one.texts.get("latency", CALL.name)], "bound": one.texts.get("bound", "")}
+    shown |= {"launch_status": shorten(one.texts.get("launch_status", ""), 40)}
+    return shown | {"kernels": None if one.kernels is None else named, "quantiles": _cut(one.quantiles)}
 
 
 def _axes(axes: Mapping[str, object]) -> dict[str, object]:
@@ -277,17 +232,16 @@ def _trend(trend: Trend, places: Mapping[str, int]) -> dict[str, Any]:
         "runs": [places[run_id] for run_id in trend.points.values("run_id")],
         # A line without any value is none.
         **{name: line if any(value is not None for value in line) else [] for name, line in lines},
-        # First run, last run and value of each level, and of the slope of a drift the value at its end, too.
-        **{
-            name: [
-                [step.start, step.stop, *_cut((step.value, step.end)[: 1 + (step.end != step.value)])]
-                for step in getattr(values, name)
-            ]
-            for name in ("levels", "speedup_levels")
-        },
+        "levels": list(map(_level, values.levels)),
+        "speedup_levels": list(map(_level, values.speedup_levels)),
         "counts": [[label, _cut(line)] for label, line in values.counts],
         "marks": [[mark.at, mark.kind, mark.label] for mark in values.marks],
     }
+
+
+def _level(step: LevelStep) -> list[float | None]:
+    """Return first run, last run and value of a level, and of the slope of a drift the value at its end, too."""
+    return [step.start, step.stop, *_cut((step.value, step.end)[: 1 + (step.end != step.value)])]
 
 
 def _speedup(chart: SpeedupChart) -> dict[str, Any]:
@@ -304,12 +258,8 @@ def _roofline(chart: RooflineChart) -> dict[str, Any]:
     for one in chart.points:
         numbers = _cut((one.intensity, one.tflops, one.gbps, one.fraction))
         points.append([one.series_index, one.label, *numbers, shorten(one.dtype, 20)])
-    return {
-        "roofs": [{**dataclasses.asdict(roof), "x": _cut(roof.x), "y": _cut(roof.y)} for roof in chart.roofs],
-        "x": _cut(chart.x),
-        "y": _cut(chart.y),
-        "points": points,
-    }
+    roofs = [{**vars(roof), "x": _cut(roof.x), "y": _cut(roof.y)} for roof in chart.roofs]
+    return {"roofs": roofs, "x": _cut(chart.x), "y": _cut(chart.y), "points": points}
 
 
 _FEW = 20  # number of values up to which an array saves no time

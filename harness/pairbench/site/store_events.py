@@ -9,10 +9,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
-from pairbench.analyze.history.moves import lines_of
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome
 from pairbench.model.record import Series
@@ -23,6 +23,9 @@ _OPEN = 8  # the runs of a device model for which such an event is open
 _LEAST = 3  # the fewest values before a change of environment that say how far a series spreads
 _SPREADS = 3.0
 """The spreads of a series, as the median difference of its neighbouring runs, that the median of all has to be beyond."""
+
+
+_OUTCOMES = {True: GateOutcome.UNDECIDED, False: GateOutcome.IMPROVEMENT}  # by whether it became slower
 
 
 class Shift(NamedTuple):
@@ -37,7 +40,7 @@ class Shift(NamedTuple):
 
 
 def shifts_of(trend: Trend) -> Iterator[Shift]:
-    points, (line, _) = trend.points, lines_of(trend.points)
+    points, (line, _) = trend.points, trend.points.lines
     places = {*(era.index for era in trend.eras), *(move.index for move in trend.moves), *trend.definitions}
     ends = sorted({0, len(points), *places})
     for era in trend.eras:
@@ -49,17 +52,12 @@ def shifts_of(trend: Trend) -> Iterator[Shift]:
         after = [value for value in line[era.index : end].tolist() if not math.isnan(value)]
         if len(before) < _LEAST or not after:
             continue
-        shift = median(after) - median(before)
-        found = [one for one in trend.moves if one.index == era.index and one.attribution is Attribution.ENVIRONMENT]
-        moved = Moved(
-            series=trend.series,
-            outcome=GateOutcome.UNDECIDED if shift > 0 else GateOutcome.IMPROVEMENT,
-            change=math.exp(shift),
-            before_ns=math.exp(median(before)),
-            after_ns=math.exp(median(after)),
-            attribution=Attribution.ENVIRONMENT,
-            reason=found[0].reason if found else "",
-        )
+        levels = median(before), median(after)
+        shift, cause = levels[1] - levels[0], Attribution.ENVIRONMENT
+        found = [one for one in trend.moves if one.index == era.index and one.attribution is cause]
+        outcome, reason = _OUTCOMES[shift > 0], found[0].reason if found else ""
+        moved = Moved(series=trend.series, outcome=outcome, attribution=cause, change=math.exp(shift), reason=reason)
+        moved = replace(moved, before_ns=math.exp(levels[0]), after_ns=math.exp(levels[1]))
         spread = median(abs(now - then) for then, now in itertools.pairwise(before))
         run_id = points[era.index].record.run_id
         yield Shift(run_id, tuple(map(str, era.changes)), moved, shift, spread, bool(found))
@@ -87,20 +85,17 @@ def environment_events(shifts: Iterable[Shift], heads: Heads) -> Iterator[Event]
         listed = [shift for shift in together if shift.found or abs(shift.log) >= least]
         listed.sort(key=lambda shift: -abs(shift.log))
         life = _life(place, runs)
-        yield Event(
-            key=id_of(("environment", device_name, run_id)),
-            kind="environment",
-            direction="slower" if middle > 0 else "faster",
-            device_name=device_name,
-            before=runs[place - 1],
-            after=runs[place],
-            moved=tuple(replace(shift.moved, life=life) for shift in listed),
-            era=together[0].era,
-            outcome=GateOutcome.UNDECIDED if middle > 0 else GateOutcome.IMPROVEMENT,
-            life=life,
-            of=len(together),
-            median=math.exp(middle),
-        )
+        found = _event("environment", run_id, runs[place - 1], runs[place], life, _OUTCOMES[middle > 0])
+        direction, moved = "slower" if middle > 0 else "faster", [replace(shift.moved, life=life) for shift in listed]
+        found = replace(found, direction=direction, moved=tuple(moved), era=together[0].era)
+        yield replace(found, of=len(together), median=math.exp(middle))
+
+
+def _event(kind: str, name: str, before: RunHead, after: RunHead, life: str, outcome: GateOutcome) -> Event:
+    """Return an event of many series, none of which it has yet."""
+    key = id_of((kind, after.device_name, name))
+    event = partial(Event, key=key, kind=kind, device_name=after.device_name, life=life, outcome=outcome)
+    return event(direction=kind, before=before, after=after, moved=(), era=())
 
 
 def _life(place: int, runs: Sequence[RunHead]) -> str:
@@ -123,19 +118,9 @@ def new_operator(
         return
     runs = runs_by_device(heads)[key[1]]
     life = _life(runs.index(heads[key]), runs)
-    why = "the first run of the operator"
-    yield Event(
-        key=id_of(("new", key[1], f"{series[0].suite}\0{series[0].operator}")),
-        kind="new",
-        direction="new",
-        device_name=key[1],
-        before=heads[before],
-        after=heads[key],
-        moved=tuple(Moved(series=one, outcome=GateOutcome.NEW, reason=why, life=life) for one in series),
-        era=(),
-        outcome=GateOutcome.NEW,
-        life=life,
-    )
+    why, name = "the first run of the operator", f"{series[0].suite}\0{series[0].operator}"
+    moved = tuple(Moved(series=one, outcome=GateOutcome.NEW, reason=why, life=life) for one in series)
+    yield replace(_event("new", name, heads[before], heads[key], life, GateOutcome.NEW), moved=moved)
 
 
 def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
+from functools import partial
 from operator import itemgetter
 from pathlib import PurePosixPath
 from types import SimpleNamespace
@@ -89,8 +90,7 @@ def overview_rows(series: Iterable[tuple[SeriesFacts, Trend]]) -> tuple[Overview
 
 def _overview_row(pairs: Sequence[tuple[SeriesFacts, Trend]]) -> OverviewRow:
     group = [facts for facts, _ in pairs]
-    first = group[0]
-    speedups = _speedups(group)
+    one, speedups = group[0].series, _speedups(group)
     # What works in few cases is no answer to which variant to take.
     best = max(speedups, key=lambda name: (len(speedups[name]), _mean(speedups[name]).estimate), default=None)
     intervals = speedups[best] if best is not None else {}
@@ -99,14 +99,9 @@ def _overview_row(pairs: Sequence[tuple[SeriesFacts, Trend]]) -> OverviewRow:
     margins = [facts.numbers["margin"] for facts in group if "margin" in facts.numbers]
     estimates = [interval.estimate for interval in intervals.values()]
     latencies = {facts.texts.get("speedup_of", CALL.name) for facts in shown}
-    return OverviewRow(
-        device_name=first.series.device_name,
-        suite=first.series.suite,
-        operator=first.series.operator,
-        dtype=first.dtype,
-        tier=first.tier,
-        mode=first.series.mode,
-        cases=len({facts.series.case for facts in group}),
+    row = partial(OverviewRow, device_name=one.device_name, suite=one.suite, operator=one.operator, mode=one.mode)
+    row = partial(row, dtype=group[0].dtype, tier=group[0].tier, cases=len({facts.series.case for facts in group}))
+    return row(
         variant=best,
         speedup=_mean(intervals) if intervals else None,
         least=min(estimates, default=None),
@@ -221,15 +216,15 @@ def _device(device: str, family: str, rows: Sequence[OverviewRow]) -> SimpleName
     over = [row for row in groups if row.tier == tier] or groups
     latencies = [word for word in ("device", "call") if any(word in row.latency.split() for row in over)]
     thin = [(row.margin, place) for place, row in enumerate(main) if row.margin is not None and row.margin < _THIN]
+    operators = len({(row.suite, row.operator) for row in rows})
+    middle = statistics.median(map(_speedup, over)) if over else None
+    of = ", ".join(filter(None, [" or ".join(latencies), f"{tier} tier" if tier else ""]))
+    said = {"device_name": device, "family": family, "operators": operators, "median": middle, "of": of}
     return SimpleNamespace(
-        device_name=device,
-        family=family,
-        operators=len({(row.suite, row.operator) for row in rows}),
+        **said,
         groups=tuple(groups),
         faster=sum(row.speedup is not None and row.speedup.low > 1 for row in groups),
         slower=sum(row.speedup is not None and row.speedup.high < 1 for row in groups),
-        median=statistics.median(map(_speedup, over)) if over else None,
-        of=", ".join(filter(None, [" or ".join(latencies), f"{tier} tier" if tier else ""])),
         wins=tuple(row for row in groups if _speedup(row) > 1)[:_NAMED],
         losses=tuple(row for row in reversed(groups) if _speedup(row) < 1)[:_NAMED],
         thin=tuple(main[place] for _, place in sorted(thin)[:_NAMED]),

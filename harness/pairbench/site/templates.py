@@ -30,15 +30,10 @@ from pairbench.workflow.setup import catalogue_folder
 
 _TITLE = 500  # number of letters of a long name in its tooltip
 _COMMA = re.compile(r",(?=\S)")
-_SHAPES = {  # the one of STATES that another state or status is drawn like
-    **dict.fromkeys(("mismatched", "timeout", "oom"), "failed"),
-    **dict.fromkeys(("slower", "worse"), "regression"),
-    **dict.fromkeys(("both", "incomparable"), "undecided"),
-    "measured": "unchanged",
-    "faster": "improvement",
-    "missing": "skipped",
-    "moved": "new",
-}
+_SHAPES = dict.fromkeys(("mismatched", "timeout", "oom"), "failed") | dict.fromkeys(("slower", "worse"), "regression")
+_SHAPES |= dict.fromkeys(("both", "incomparable"), "undecided")
+_SHAPES |= {"measured": "unchanged", "faster": "improvement", "missing": "skipped", "moved": "new"}
+"""The one of STATES that each other state or status is drawn like."""
 
 
 def short(text: object, width: int = 60) -> str:

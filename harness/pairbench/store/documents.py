@@ -10,8 +10,9 @@ import re
 import types
 import typing
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -27,30 +28,46 @@ from pairbench.store.location import Publish, Store, StoreLocation
 from pairbench.store.opened import BROKEN, LARGEST_DOCUMENT, problem_of, read_content
 
 _CHECKSUM = "checksum"
-_KINDS: dict[type, tuple[str, str]] = {  # the folder of each kind, and its name with the version of its format
-    Acceptance: ("accepted", "acceptance 1"),
-    Triage: ("triage", "triage 1"),
-    KeptBreakdown: ("breakdowns", "breakdown 1"),
-    Calibration: ("calibrations", "calibration 1"),
+Document = Acceptance | Triage | KeptBreakdown | Calibration
+FORMS: dict[type, tuple[str, str, tuple[str, ...]]] = {
+    Acceptance: ("accepted", "acceptance 1", ("at",)),
+    Triage: ("triage", "triage 1", ("at",)),
+    KeptBreakdown: ("breakdowns", "breakdown 1", ("made_at", "breakdown_id")),
+    Calibration: ("calibrations", "calibration 1", ("made_at",)),
 }
+"""The folder of each kind, its name with the version of its format, and the fields that say how old one is."""
 
 
-def _write(store: Store, name: str, value: Any, publish: Publish | None = None) -> str:
-    """Store a dataclass as a JSON file and return its path; `publish` writes the file where given, and makes its folder."""
-    location, (folder, kind) = StoreLocation.of(store), _KINDS[type(value)]
+def write_document(store: Store, value: Document, publish: Publish | None = None) -> str:
+    """Store a value as a JSON file and return its path; `publish` writes the file where given, and makes its folder."""
+    location, (folder, kind, _) = StoreLocation.of(store), FORMS[type(value)]
     body = {"pairbench": kind, **plain(value, canonical=True)}
     body = {"pairbench": kind, _CHECKSUM: _checksum(body), **body}
     text = json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False)
-    path = f"{location.root}/{folder}/{name}"
+    path = f"{location.root}/{folder}/{_name_of(value)}.json"
     if publish is None:
         location.make_folder(path.rpartition("/")[0])
     (publish or location.publish)(path, pa.py_buffer(f"{text}\n".encode()))
     return path
 
 
-def _read(store: Store, make: type[Value], age: Callable[[Value], Any]) -> Reading[tuple[Value, ...]]:
-    """Return all values of a kind in and below a folder, oldest first, then in the order of their paths; none where there is no folder."""
-    location, (folder, kind) = StoreLocation.of(store), _KINDS[make]
+def _name_of(value: Document) -> str:
+    match value:
+        case KeptBreakdown():
+            return f"device={device_slug(value.device_name)}/{value.breakdown_id}"
+        case Calibration():
+            return f"device={device_slug(value.device_name)}/{value.calibration_id}"
+        case Acceptance():
+            said: tuple[object, ...] = (value.series, value.run_id, value.reason)
+        case Triage():
+            said = (value,)
+    time = re.sub(r"[-:]|\..*|\+.*", "", value.at)
+    return f"{time}-{hashlib.sha256(repr(said).encode()).hexdigest()[:10]}"
+
+
+def read_documents(store: Store, make: type[Value]) -> Reading[tuple[Value, ...]]:
+    """Return all values of a kind, oldest first, then in the order of their paths; none where there is no such store."""
+    location, (folder, kind, age) = StoreLocation.of(store), FORMS[make]
     listing = location.listing(folder, ".json")
     values, problems = [], list(listing.problems)
     for path in listing.value:
@@ -61,7 +78,7 @@ def _read(store: Store, make: type[Value], age: Callable[[Value], Any]) -> Readi
             continue
         except BROKEN as error:
             problems.append(problem_of(path, error))
-    return Reading(tuple(sorted(values, key=age)), tuple(problems))
+    return Reading(tuple(sorted(values, key=attrgetter(*age))), tuple(problems))
 
 
 def _document(text: bytes, kind: str, make: type[Value], moved: Mapping[str, str]) -> Value:
@@ -127,46 +144,23 @@ def _checked(content: Any, wanted: type | tuple[type, ...], name: str) -> Any:
     return content
 
 
-def write_acceptance(store: Store, acceptance: Acceptance) -> str:
-    name = _name_of(acceptance.at, acceptance.series, acceptance.run_id, acceptance.reason)
-    return _write(store, name, acceptance)
-
-
-def _name_of(at: str, *said: object) -> str:
-    time = re.sub(r"[-:]|\..*|\+.*", "", at)
-    return f"{time}-{hashlib.sha256(repr(said).encode()).hexdigest()[:10]}.json"
-
-
 def read_acceptances(store: Store) -> Reading[dict[Series, Acceptance]]:
     """Return the newest acceptance of each series; none where there is no such store."""
-    stored, problems = _read(store, Acceptance, lambda acceptance: acceptance.at)
+    stored, problems = read_documents(store, Acceptance)
     return Reading({acceptance.series: acceptance for acceptance in stored}, problems)
-
-
-def write_triage(store: Store, triage: Triage) -> str:
-    return _write(store, _name_of(triage.at, triage), triage)
 
 
 def read_triages(store: Store) -> Reading[tuple[Triage, ...]]:
     """Return all states that events were given, oldest first; none where there is no such store."""
-    return _read(store, Triage, lambda triage: triage.at)
-
-
-def write_breakdown(store: Store, kept: KeptBreakdown) -> str:
-    return _write(store, f"device={device_slug(kept.device_name)}/{kept.breakdown_id}.json", kept)
+    return read_documents(store, Triage)
 
 
 def read_breakdowns(store: Store) -> Reading[tuple[KeptBreakdown, ...]]:
     """Return all breakdowns, the newest first; none where there is no such store."""
-    stored, problems = _read(store, KeptBreakdown, lambda kept: (kept.made_at, kept.breakdown_id))
+    stored, problems = read_documents(store, KeptBreakdown)
     return Reading(stored[::-1], problems)
-
-
-def write_calibration(store: Store, calibration: Calibration, publish: Publish | None = None) -> str:
-    name = f"device={device_slug(calibration.device_name)}/{calibration.calibration_id}.json"
-    return _write(store, name, calibration, publish)
 
 
 def read_calibrations(store: Store) -> Reading[tuple[Calibration, ...]]:
     """Return all calibrations, oldest first; none where there is no such store."""
-    return _read(store, Calibration, lambda calibration: calibration.made_at)
+    return read_documents(store, Calibration)

@@ -249,9 +249,8 @@ def _conformed(column: pa.ChunkedArray, dataset: str, name: str) -> pa.ChunkedAr
         column = column.cast(wanted)
     if pa.types.is_list(wanted) and name != "stream_ns":  # which is not taken of each sample
         for values in (chunk.flatten() for chunk in column.chunks):
-            whole = (
-                pa.types.is_struct(values.type) and name != "kernel_builds"
-            )  # of which some is known in Triton alone
+            # Of `kernel_builds` some is known in Triton alone.
+            whole = pa.types.is_struct(values.type) and name != "kernel_builds"
             arrays = [values, *(values.flatten() if whole else ())]
             if any(array.null_count for array in arrays):
                 raise UnsoundError(f"column {name!r} has lists with nothing in a place, expected a value in each")

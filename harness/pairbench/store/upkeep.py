@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pairbench.model.plain import Value
 from pairbench.store.compacted import INDEX, ROW, Files, choose, doubled, open_file, publish_runs, sound_rows
-from pairbench.store.documents import read_acceptances, read_breakdowns, read_calibrations, read_triages
-from pairbench.store.files import Reading
+from pairbench.store.documents import FORMS, read_documents
 from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, ForeignFileError, problem_of
 from pairbench.store.reader import named_moment
@@ -238,10 +237,8 @@ def check(place: StoreLocation) -> Checked:
                 count, size = count + 1, size + read
                 findings += [] if finding is None else [finding]
     damaged = {finding.path for finding in findings if finding.what == DAMAGED}
-    documents: list[Reading[Any]] = [read_acceptances(place), read_triages(place)]
-    documents += [read_breakdowns(place), read_calibrations(place)]
-    for folder, reading in zip(("accepted", "triage", "breakdowns", "calibrations"), documents, strict=True):
-        findings += [_of_sentence(DAMAGED, problem) for problem in reading.problems]
+    for kind, (folder, *_) in FORMS.items():
+        findings += [_of_sentence(DAMAGED, problem) for problem in read_documents(place, kind).problems]
         infos = place.filesystem.get_file_info(list(place.listing(folder, ".json").value))
         count, size = count + len(infos), size + sum(info.size or 0 for info in infos)
     chosen = choose(place, of_dataset["records"])

@@ -21,7 +21,7 @@ from pairbench.site.operator import operator
 from pairbench.site.overview import run
 from pairbench.site.paths import CACHE
 from pairbench.store import upkeep
-from pairbench.store.documents import write_acceptance, write_triage
+from pairbench.store.documents import write_document
 from pairbench.store.location import StoreLocation
 from pairbench.store.upkeep import compact
 from pairbench.store.writer import write_run
@@ -82,7 +82,7 @@ def another_driver(folder: Path) -> None:
 
 def a_state(folder: Path) -> None:
     (event, *_) = _events(folder)
-    write_triage(
+    write_document(
         str(folder / "store"),
         Triage(event=event, state="investigating", url=None, until=None, note="", at="2024-01-09"),
     )
@@ -99,7 +99,7 @@ def an_acceptance(folder: Path) -> None:
         series=SERIES, definition_hash="d" * 16, p50_ns=131_000.0, p95_ns=None, run_id=run_id_of(5), at="2024-01-01T09:00:00+00:00",
         reason="exact",
     )  # fmt: skip
-    write_acceptance(str(folder / "store"), accepted)
+    write_document(str(folder / "store"), accepted)
 
 
 def raw_samples(folder: Path) -> None:

@@ -157,23 +157,13 @@ class Circumstances(Value):
 
     @classmethod
     def between(
-        cls,
-        before: Record,
-        now: Record,
-        controls: Sequence[Record | None] = _NONE,
-        *,
-        gpus: Sequence[str | None] = _NONE,
+        cls, before: Record, now: Record, controls: Sequence[Record | None] = _NONE, gpus: Sequence[str | None] = _NONE
     ) -> "Circumstances":
         """Return the facts about two runs of a series, with its controls and GPUs in them as far as these are known."""
         own, control = source_changed(before, now), source_changed(*controls)
-        return cls(
-            era=era_changes(before, now),
-            implementation_changed=own,
-            control_changed=control,
-            built="" if own else build_changes(before, now),
-            elsewhere=elsewhere(before, now),
-            another_gpu=another_gpu(*gpus),
-        )
+        built = "" if own else build_changes(before, now)
+        known = functools.partial(cls, era=era_changes(before, now), implementation_changed=own, built=built)
+        return known(control_changed=control, elsewhere=elsewhere(before, now), another_gpu=another_gpu(*gpus))
 
     @property
     def environment(self) -> str:

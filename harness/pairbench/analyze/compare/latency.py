@@ -189,19 +189,11 @@ def judgements(
             if math.isnan(ratio):
                 continue
             before, now = (latency_of_runs(side, metric) for side in (measured.reference, measured.current))
-            judgement = Judgement(
-                metric=metric,
-                outcome=_OUTCOMES[Verdict(word)],
-                verdict=Verdict(word),
-                reference=before,
-                current=now,
-                change=None if math.isnan(low) else Interval(ratio, low, high),
-                relative_to_baseline=is_divided,
-                minimum_effect=minimum,
-                floor=None if math.isnan(floor) else floor,
-                p_value=None if math.isnan(p_value) else p_value,
-                reason="",
-            )
+            change, said = None if math.isnan(low) else Interval(ratio, low, high), Verdict(word)
+            named = functools.partial(Judgement, metric=metric, verdict=said, outcome=_OUTCOMES[said], reason="")
+            named = functools.partial(named, reference=before, current=now, relative_to_baseline=is_divided)
+            floor, chance = (None if math.isnan(one) else one for one in (floor, p_value))
+            judgement = named(change=change, minimum_effect=minimum, floor=floor, p_value=chance)
             own_pair = Interval(*of_pair[1:]) if of_pair[0] else None
             moved = Moved(judgement, measured, (before, now), ratio, minimum, p_value if far else None, own_pair)
             judged[metric] = replace(judgement, reason=reason_of(moved))

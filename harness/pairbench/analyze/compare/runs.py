@@ -143,16 +143,7 @@ def _change(evidence: _Evidence) -> Change:
     apart = all(gpus) and None not in gpus[0] | gpus[1] and not gpus[0] & gpus[1]
     devices = [" ".join(sorted(map(str, side))) for side in gpus] if apart else (None, None)
     known = replace(Circumstances.between(before, now, controls, gpus=devices), interleaved=evidence.interleaved)
-    findings = [_finished(finding, evidence) for finding in _findings(evidence, known)]
-    # Worst first; of equal ones the median, then the tail.
-    findings.sort(
-        key=lambda finding: (
-            not finding.decides,
-            SEVERITY.index(finding.judgement.outcome),
-            not finding.median,
-            not finding.judgement.metric.endswith("_p95_ns"),
-        )
-    )
+    findings = sorted((_finished(finding, evidence) for finding in _findings(evidence, known)), key=_rank)
     first = findings[0]
     outcome = first.judgement.outcome if first.decides else GateOutcome.UNCHANGED
     named = [item for item in findings if item.decides and item.judgement.outcome in (*_MOVED, outcome)]
@@ -170,19 +161,24 @@ def _change(evidence: _Evidence) -> Change:
     # A change that was seen again counts, whatever other metrics did.
     seen = {item.confirmed for item in findings if item.confirmed is not None}
     took = outcome is GateOutcome.UNCHANGED and any(item.accepted for item in findings)
+    changed = known.implementation_changed
+    described = functools.partial(described, outcome=outcome, era=known.era, implementation_changed=changed)
     return described(
-        outcome=outcome,
         reason="; ".join(dict.fromkeys(parts + _left_out(evidence))),
         verdict=median.verdict if median else None,
         attribution=next((item.attribution for item in findings if item.attribution), None),
         judgements=tuple(item.judgement for item in findings),
         control=evidence.control_changes.get(evidence.measured.latency.p50) if evidence.measured else None,
-        era=known.era,
         kernels=kernel_changes(before, now) if usable(before) and usable(now) else (),
-        implementation_changed=known.implementation_changed,
         confirmed=(True in seen) if seen else None,
         accepted=evidence.acceptance.reason if evidence.acceptance and took else None,
     )
+
+
+def _rank(finding: _Finding) -> tuple[bool, int, bool, bool]:
+    """Return a sort key: the worst first, of equal ones the median, then the tail."""
+    tail = finding.judgement.metric.endswith("_p95_ns")
+    return not finding.decides, SEVERITY.index(finding.judgement.outcome), not finding.median, not tail
 
 
 def _across(matched: Matched) -> Across | None:
@@ -196,14 +192,9 @@ def _across(matched: Matched) -> Across | None:
     if medians[0] is None or medians[1] is None or not (usable(before) and usable(now)):
         return None
     speedups = [one and one.estimate for one in (speedup_of(before), speedup_of(now))]
-    return Across(
-        reference_device=before.device_name,
-        latency=result_of(now).name,
-        reference_ns=medians[0].estimate,
-        current_ns=medians[1].estimate,
-        reference_speedup=speedups[0],
-        current_speedup=speedups[1],
-    )
+    across = functools.partial(Across, reference_device=before.device_name, latency=result_of(now).name)
+    across = functools.partial(across, reference_ns=medians[0].estimate, current_ns=medians[1].estimate)
+    return across(reference_speedup=speedups[0], current_speedup=speedups[1])
 
 
 def _findings(evidence: _Evidence, known: Circumstances) -> list[_Finding]:

@@ -254,7 +254,11 @@ def _proposals(rows: Floats, sizes: Sequence[int]) -> Iterator[list[Cuts]]:
         np.cumsum(values - values.mean(), out=total[at, 1 : size + 1])
         scale = max(float(np.mean(np.diff(values) ** 2)) / 2, _FINEST**2)
         penalties[at] = scale * math.log(size) * np.geomspace(0.7, 80, _CANDIDATES)
-    places = _places(rows.shape[1])
+    # Levels may begin and end anywhere, but in the old part of a long series only at every few runs. The search takes time with the
+    # square of their number: 10,000 runs took it 1.7 s, and take 0.1 s so.
+    longest = rows.shape[1]
+    old = max(0, longest - _NEWEST) if longest > _EXACT else 0
+    places = np.concatenate([np.arange(0, old, _SPACING), np.arange(old, longest + 1)])
     # A level's cost is its sum of squares less sum**2 / length; the squares are the same for all segmentations.
     cost = np.full((*penalties.shape, len(places)), np.inf)
     cost[:, :, 0] = -penalties
@@ -275,13 +279,6 @@ def _proposals(rows: Floats, sizes: Sequence[int]) -> Iterator[list[Cuts]]:
     for at, ways in enumerate(places[np.stack(ends[:0:-1], axis=2)].tolist()):
         several = (tuple(cut for cut in way if cut) for way in ways)
         yield list(dict.fromkeys(_refined(total[at, : sizes[at] + 1], cuts) for cuts in several if len(cuts) <= _MOST))
-
-
-def _places(size: int) -> NDArray[np.intp]:
-    """Return where levels may begin and end: anywhere, but for the old part of a long series, where only at every few runs."""
-    # The search takes time with the square of their number: 10,000 runs took it 1.7 s, and take 0.1 s so.
-    old = max(0, size - _NEWEST) if size > _EXACT else 0
-    return np.concatenate([np.arange(0, old, _SPACING), np.arange(old, size + 1)])
 
 
 def _refined(total: Floats, cuts: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter, eq
 
 import numpy as np
@@ -19,14 +20,12 @@ from pairbench.analyze.compare.exact import LAUNCHES, METRICS, bad, judge_exact,
 from pairbench.analyze.compare.rounds import usable
 from pairbench.analyze.history.changepoint import MIN_RUNS, Changepoint, Drift
 from pairbench.analyze.history.drift import without_levels
-from pairbench.analyze.history.points import Points
+from pairbench.analyze.history.points import Lines, Points
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, GateOutcome, Judgement
 from pairbench.model.outcome import Status
 from pairbench.model.plain import Value
 from pairbench.model.record import Record
 from pairbench.stats import Floats, Interval
-
-Lines = tuple[Floats, Floats]  # the log latencies of a series and of its control
 
 _NEAR = 3  # the number of runs within which a move of the latency and one of the speedup are the same
 
@@ -57,26 +56,13 @@ class Move(Value):
         return self.relative if self.attribution is Attribution.CODE and self.relative is not None else self.own
 
 
-def lines_of(points: Points) -> Lines:
-    """Return the natural logarithms of the points' latencies, and of their controls'; NaN where there is none."""
-    return np.log(points.p50), np.log(points.control)
-
-
-def breaks_of(points: Points) -> tuple[int, ...]:
-    """Return the indices of runs whose environment, or GPU, differs from that of the run with a value before them."""
-    places = points.measured
-    environments, gpus = points.codes("environment_hash")[places], points.gpus[places]
-    another = (np.diff(gpus) != 0) & (gpus[1:] >= 0) & (gpus[:-1] >= 0)
-    return tuple(places[1:][(np.diff(environments) != 0) | another].tolist())
-
-
 def moves_of(points: Points, lines: Lines, *steps: Sequence[Changepoint], first: int = 0) -> tuple[Move, ...]:
     """Return the moves of one part, by the changepoints of its log latency and of that over the control's."""
     # `lines` are the latency and the control without drifts. `first` is the index of the part's first point in the whole series, as are those of the result.
     latency, beside = lines
     indices = _joined(*steps)
-    stretches = stretches_of(len(points), indices, breaks_of(points))
-    drifted = lines_of(points)[0] - latency
+    stretches = points.stretches(indices)
+    drifted = points.lines[0] - latency
     moves = []
     for index in indices:
         place = stretches.index(index)
@@ -87,18 +73,13 @@ def moves_of(points: Points, lines: Lines, *steps: Sequence[Changepoint], first:
         assert own is not None
         known = points[index].since(points[before])
         attribution, reason = cause_of(own, control, known)
-        move = Move(
-            before=first + before,
-            index=first + index,
-            own=own.estimate,
+        named = partial(Move, before=first + before, index=first + index, attribution=attribution, reason=reason)
+        named = partial(named, era=known.era, implementation_changed=known.implementation_changed, own=own.estimate)
+        move = named(
             control=control.estimate if control else None,
             relative=relative.estimate if relative else None,
             before_ns=math.exp(median_level(latency[start:index]) + drifted[before]),
             after_ns=math.exp(median_level(latency[index:stop]) + drifted[index]),
-            attribution=attribution,
-            era=known.era,
-            implementation_changed=known.implementation_changed,
-            reason=reason,
         )
         moves.append(move)
     return tuple(moves)
@@ -108,7 +89,7 @@ def without_drift(points: Points, lines: Lines, drift: Drift, *, first: int) -> 
     """Return the move of a drift that was found in a latency, or in that over its control, and both lines without it."""
     near = slice(max(0, drift.index - MIN_RUNS), drift.last + 1 + MIN_RUNS)
     runs, total = drift.line[near], float(drift.line[drift.last])
-    breaks = [place - near.start for place in breaks_of(points) if near.start < place < near.stop]
+    breaks = [place - near.start for place in points.breaks if near.start < place < near.stop]
     own, control = (_along(line[near], runs, total, breaks) for line in lines)
     assert own is not None
     if control is not None and abs(math.log(own.estimate)) < DEFAULT.control_part * abs(total):
@@ -127,20 +108,11 @@ def without_drift(points: Points, lines: Lines, drift: Drift, *, first: int) -> 
     ended = f"{rises} from about {day} to {last.started_at[:10]}, {moved} in all"
     said = f"{rises} since about {day}, {moved} so far" if end == len(measured) - 1 else ended
     beside = f"its control moved {percent(control.estimate)}" if control else "there is no control to tell"
-    move = Move(
-        before=first + before,
-        index=first + drift.index,
-        last=first + drift.last,
-        own=own.estimate,
-        control=control.estimate if control else None,
-        relative=own.estimate / control.estimate if control else None,
-        before_ns=level,
-        after_ns=level * own.estimate,
-        attribution=attribution,
-        era=(),
-        implementation_changed=None,
-        reason=f"{said}; no single commit; {beside}",
-    )
+    reason, moved_too = f"{said}; no single commit; {beside}", control.estimate if control else None
+    named = partial(Move, before=first + before, index=first + drift.index, last=first + drift.last, reason=reason)
+    named = partial(named, own=own.estimate, control=moved_too, before_ns=level, after_ns=level * own.estimate)
+    relative = own.estimate / control.estimate if control else None
+    move = named(relative=relative, attribution=attribution, era=(), implementation_changed=None)
     less = tuple(line - share * drift.line for line, share in zip(lines, shares, strict=True))
     return move, (less[0], less[1])
 
@@ -159,16 +131,6 @@ def _along(values: Floats, line: Floats, total: float, breaks: Sequence[int]) ->
     error = math.sqrt(float(np.sum((y - part * x) ** 2)) / (len(x) - 2) / float(x @ x))
     ends = sorted(math.exp(total * (part + sign * 1.96 * error)) for sign in (-1, 1))
     return Interval(math.exp(total * part), *ends)
-
-
-def stretches_of(size: int, moves: Sequence[int], breaks: Sequence[int]) -> tuple[int, ...]:
-    """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides."""
-    # So a driver's effect on a series is no part of the effect of code some runs later.
-    starts = sorted({0, *moves, size})
-    for place in breaks:
-        if all(abs(place - start) >= MIN_RUNS for start in starts):
-            starts = sorted([*starts, place])
-    return tuple(starts)
 
 
 def median_level(values: Floats) -> float:
@@ -357,16 +319,8 @@ class _Walk:
         known = Circumstances.between(then or now, now)
         failed = judgement.outcome is GateOutcome.FAILED
         cause, why = known.cause_of_failure(then, [now]) if failed else known.cause_of_count()
-        return Step(
-            metric=judgement.metric,
-            level=self._levels.get(judgement.metric),
-            before=before,
-            index=index,
-            outcome=judgement.outcome,
-            reference=judgement.reference if before is not None else None,
-            current=judgement.current,
-            reason=judgement.reason.partition("; failing since ")[0],
-            attribution=cause,
-            why=why,
-            era=known.era,
-        )
+        named = partial(Step, metric=judgement.metric, before=before, index=index, outcome=judgement.outcome)
+        named = partial(named, level=self._levels.get(judgement.metric), attribution=cause, why=why, era=known.era)
+        reason = judgement.reason.partition("; failing since ")[0]
+        reference = judgement.reference if before is not None else None
+        return named(reference=reference, current=judgement.current, reason=reason)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairbench.analyze.compare.attribute import Circumstances
+from pairbench.analyze.history.changepoint import MIN_RUNS, Flags
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
@@ -19,7 +20,7 @@ from pairbench.model.record import CALL, DEVICE, ENDS, Latency, LazyRecords, Rec
 from pairbench.stats import Floats, Interval
 
 Places = NDArray[np.intp]
-Flags = NDArray[np.bool_]
+Lines = tuple[Floats, Floats]  # the log latencies of a series and of its control
 _FILLED_IN_S = 24 * 3600.0
 """Seconds after its commit from which on a run may fill in a history: a nightly run, or one of a pull request, is there sooner."""
 
@@ -89,6 +90,30 @@ class Points(Sequence[SeriesPoint]):
 
     def numbers(self, name: str) -> Floats:
         return _numbers(self.records, name)[self.own]
+
+    @property
+    def lines(self) -> Lines:
+        """The natural logarithms of the points' latencies, and of their controls'; NaN where there is none."""
+        return np.log(self.p50), np.log(self.control)
+
+    def changed(self, places: Places) -> tuple[Flags, Flags]:
+        """Return which of some points, but for the first, have another environment than the one before, and which another GPU."""
+        environments, gpus = _codes(self.records, "environment_hash")[0][self.own[places]], self.gpus[places]
+        return np.diff(environments) != 0, (np.diff(gpus) != 0) & (gpus[1:] >= 0) & (gpus[:-1] >= 0)
+
+    @property
+    def breaks(self) -> list[int]:
+        """The indices of runs whose environment, or GPU, differs from that of the run with a value before them."""
+        return list(self.measured[1:][np.logical_or(*self.changed(self.measured))].tolist())
+
+    def stretches(self, moves: Iterable[int]) -> list[int]:
+        """Return where levels begin, and the size: at moves, and at changes of the environment that leave enough runs on both sides."""
+        # So a driver's effect on a series is no part of the effect of code some runs later.
+        starts = {0, *moves, len(self)}
+        for place in self.breaks:
+            if all(abs(place - start) >= MIN_RUNS for start in starts):
+                starts.add(place)
+        return sorted(starts)
 
     def codes(self, name: str) -> Places:
         return _codes(self.records, name)[0][self.own]

@@ -18,21 +18,8 @@ from pairbench.analyze.compare.attribute import era_changes, outcome_of_move
 from pairbench.analyze.compare.exact import AcceptedLevel, bad, failing_since
 from pairbench.analyze.compare.rounds import latency_of_runs
 from pairbench.analyze.history.changepoint import FLOOR_TO_SIGMA, MIN_RUNS, Changepoint, Found, clean, finite, searched
-from pairbench.analyze.history.moves import (
-    Lines,
-    Move,
-    Step,
-    breaks_of,
-    cause_of,
-    lines_of,
-    median_level,
-    moves_of,
-    shift,
-    steps_of,
-    stretches_of,
-    without_drift,
-)
-from pairbench.analyze.history.points import History, Points, history, in_order
+from pairbench.analyze.history.moves import Move, Step, cause_of, median_level, moves_of, shift, steps_of, without_drift
+from pairbench.analyze.history.points import History, Lines, Points, history, in_order
 from pairbench.model.comparison import DEFAULT, Attribution, EraChange, Floor, GateOutcome, Verdict
 from pairbench.model.plain import Value
 from pairbench.model.plan import BASELINE
@@ -190,7 +177,7 @@ def latest(
         return newest(outcome=outcome, reason=judged.reason)
     measured = here.measured.tolist()
     after, before = measured[-judged.runs], measured[-judged.runs - 1]
-    control = shift(lines_of(here)[1], after, (own[-1].index if own else 0, len(here)))
+    control = shift(here.lines[1], after, (own[-1].index if own else 0, len(here)))
     moved = Interval(judged.effect, judged.effect, judged.effect)
     attribution, why = cause_of(moved, control, here[-1].since(here[before]))
     if judged.runs == 1 and judged.verdict is Verdict.SLOWER:
@@ -274,7 +261,7 @@ def make_trend(
 def make_trends(asked: Sequence[Asked]) -> list[Trend]:
     """Return the trends of several series, each from its history; one search goes over all of them."""
     parts = [past.points.by_part() for _, past, *_ in asked]
-    lines = [list(map(lines_of, several)) for several in parts]
+    lines = [[part.lines for part in several] for several in parts]
     looks = [look for several in lines for own, control in several for look in (own, own - control)]
     found = iter(searched(looks, minimum_effect=DEFAULT.minimum_effect))
     return [_trend(*each, found) for each in zip(asked, parts, lines, strict=True)]
@@ -289,7 +276,7 @@ def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], look
     newest = None
     firsts = [0, *itertools.accumulate(map(len, parts[:-1]))]
     for first, here, (latency, control) in zip(firsts, parts, several, strict=False):
-        lines, breaks, drifts, found = (latency, control), breaks_of(here), list[Move](), looks
+        lines, breaks, drifts, found = (latency, control), here.breaks, list[Move](), looks
         for _ in range(_DRIFTS):
             own, sloped = next(found).explained(limit, breaks)
             relative, beside = next(found).explained(limit, breaks)
@@ -305,7 +292,7 @@ def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], look
         over_control = latency - control
         ramps = latency - lines[0], over_control - (lines[0] - lines[1])
         places = {end - first for move in moved for end in (move.index, (move.last or move.index - 1) + 1)}
-        for begin, end in itertools.pairwise(stretches_of(len(here), sorted(places), breaks)):
+        for begin, end in itertools.pairwise(here.stretches(places)):
             side = slice(begin, end)
             ratio = median_level(over_control[side])
             rise, beside_rise = (math.exp(_rise(ramp[side])) for ramp in ramps)
@@ -320,17 +307,10 @@ def _trend(asked: Asked, parts: Sequence[Points], several: Sequence[Lines], look
             levels.append(level)
         if here is parts[-1]:
             newest = latest(points, first, moves, lines[0], own, floor=limit)
-    return Trend(
-        series=series,
-        **past._asdict(),
-        moves=tuple(moves),
-        steps=steps_of(points),
-        levels=tuple(levels),
-        eras=tuple(_eras(points)),
-        definitions=tuple(firsts[1:]),
-        newest=unless_accepted(newest, points, accepted) if newest else None,
-        latency=points.latency,
-    )
+    told = functools.partial(Trend, series=series, latency=points.latency, definitions=tuple(firsts[1:]))
+    told = functools.partial(told, moves=tuple(moves), levels=tuple(levels), steps=steps_of(points))
+    newest = unless_accepted(newest, points, accepted) if newest else None
+    return told(**past._asdict(), eras=tuple(_eras(points)), newest=newest)
 
 
 def _rise(ramp: Floats) -> float:
@@ -339,9 +319,7 @@ def _rise(ramp: Floats) -> float:
 
 
 def _eras(points: Points) -> Iterator[Era]:
-    environments, devices = points.codes("environment_hash"), points.gpus
-    moved = np.diff(environments) != 0
-    another = (np.diff(devices) != 0) & (devices[1:] >= 0) & (devices[:-1] >= 0)
+    moved, another = points.changed(np.arange(len(points)))
     for index in (np.flatnonzero(moved | another) + 1).tolist():
         before, after = points[index - 1], points[index]
         changes = era_changes(before.record, after.record)

@@ -19,7 +19,7 @@ from pairbench.model.breakdown import Breakdown, CaseBreakdown, Idle, KeptBreakd
 from pairbench.model.plan import PlannedCase
 from pairbench.report.render import clean, markdown_text, render_rows, shorten, to_json
 from pairbench.report.units import listed, merge_numbered, percent, size
-from pairbench.store.documents import write_breakdown
+from pairbench.store.documents import write_document
 from pairbench.workflow.devices import open_case
 from pairbench.workflow.git import read_commit
 from pairbench.workflow.setup import stamp
@@ -209,7 +209,7 @@ def break_down(
             case=planned.case.key,
             parts=whole_parts,
         )
-        return made, write_breakdown(config.store, kept)
+        return made, write_document(config.store, kept)
 
 
 def _names(planned: PlannedCase, wanted: Sequence[str]) -> tuple[str, ...]:
