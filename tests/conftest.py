@@ -62,7 +62,7 @@ WITH = {"tests/cli/test_verbs.py": "tests/cli/test_run.py"}
 # Files whose tests share nothing, or only what all processes share, or what a group that a test names itself has in common.
 ALONE = (
     "tests/catalogue/test_verify.py",
-    *(f"tests/cli/test_{name}.py" for name in ("calibrate", "candidates", "edited", "interrupted", "left_out")),
+    *(f"tests/cli/test_{name}.py" for name in ("calibrate", "edited", "interrupted", "left_out")),
     *(f"tests/cli/test_{name}.py" for name in ("odd_names", "problems", "store_fails", "try")),
     "tests/integrations/test_plugin_collects.py",
     "tests/fleet/test_fleet.py",

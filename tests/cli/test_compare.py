@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pairbench.model.record import Series
@@ -132,18 +130,10 @@ def test_no_such_side(cli: Cli) -> None:
     assert said.code == 2 and "'nonsense' names no run" in said.err and run_id_of(1) in said.err
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "foreign", "zeros"])
-def test_a_bad_file_among_good_ones_is_named_and_skipped(cli: Cli, damage: str) -> None:
+def test_a_bad_file_among_good_ones_is_named_and_skipped(cli: Cli) -> None:
     write(*(make_run(number) for number in range(4)))
     bad = record_files()[1]
-    whole = bad.read_bytes()
-    match damage:
-        case "foreign":
-            pq.write_table(pa.table({"colour": ["red"]}), bad)
-        case "zeros":
-            bad.write_bytes(whole[:4] + b"\0" * (len(whole) - 20_000) + whole[4 + len(whole) - 20_000 :])
-        case _:
-            bad.write_bytes(whole[: len(whole) // 2] if damage == "half" else b"")
+    bad.write_bytes(bad.read_bytes()[:5000])
     said = cli("compare", "-f", "json")
     assert said.code == 0 and said.outcomes == {"unchanged": 4}
     assert str(bad) in said.err and any(str(bad) in problem for problem in said.document["problems"])

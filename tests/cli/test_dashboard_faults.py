@@ -78,14 +78,6 @@ def test_a_store_elsewhere_that_fails_as_it_is_read(
     assert site_of(tmp_path) == there
 
 
-def test_one_damaged_file_is_named_and_the_rest_is_shown(tmp_path: Path, there: dict[str, bytes]) -> None:
-    first, _ = sorted((tmp_path / "results" / "records").rglob("*.parquet"))
-    first.write_bytes(first.read_bytes()[:-50])
-    said = call_main(tmp_path, "dashboard", "-o", "site")
-    assert said.code == 0 and f"{first.name}: cannot be read, left out" in said.err, said.err
-    assert site_of(tmp_path) != there
-
-
 def test_an_empty_store_makes_a_site_that_says_what_to_do(tmp_path: Path) -> None:
     said = call_main(tmp_path, "dashboard", "-o", "site")
     assert said.code == 0 and "has no records" in said.err

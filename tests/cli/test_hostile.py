@@ -12,47 +12,26 @@ from tests.commands import Done
 
 # Case or operator, implementation, status, part of the reason.
 ENDS = [
-    ("fails", "raises", "failed", "hostile.py, line 43: RuntimeError: the kernel was built for another shape"),
-    ("fails", "leaves", "failed", "hostile.py, line 47: SystemExit: 0"),
-    ("fails", "unprintable", "failed", "Unprintable: its message cannot be printed (ValueError)"),
+    ("fails", "raises", "failed", "hostile.py, line 37: RuntimeError: the kernel was built for another shape"),
     ("fails", "other_names", "failed", "takes (input, inplace=False), expected the names that inputs() and prepare()"),
     ("ends", "exits", "failed", "ended its process with exit status 3"),
     ("ends", "exits_quietly", "failed", "ended its process with exit status 0"),
-    ("ends", "segfaults", "failed", "signal SIGSEGV (segmentation fault) in hostile.py, line 91"),
-    ("wrong", "one_nan", "mismatched", "output has NaN in 1 of"),
-    ("wrong", "one_infinity", "mismatched", "is inf instead of"),
-    ("root", "no_nan", "mismatched", "output has NaN in 0 of 64 elements, the baseline's in"),
+    ("ends", "segfaults", "failed", "signal SIGSEGV (segmentation fault) in hostile.py, line 67"),
     ("wrong", "cropped", "mismatched", "15], the baseline's has ["),
-    ("wrong", "broadcasts", "mismatched", "output has the shape [1, 16], the baseline's has ["),
-    ("wrong", "flattened", "mismatched", "output has the shape ["),
-    ("wrong", "wrapped", "mismatched", "returns [0], [1], the baseline returns one value"),
-    ("wrong", "nothing", "mismatched", "output is None, the baseline's is a float32 tensor"),
-    ("wrong", "wider", "mismatched", "output is float64, the baseline's is float32"),
-    ("wrong", "narrower", "mismatched", "output is float16, the baseline's is float32"),
     ("wrong", "by_address", "mismatched", "differs from the baseline's"),
-    ("wrong", "first_call", "mismatched", "differs from the baseline's"),
     # By an output of a timed call, or, where one is drawn that is right by chance, by a call on fresh inputs.
     ("wrong", "later", "mismatched", "output differs from the baseline's in 64 of 64 elements"),
-    ("wrong", "all_of_it", "mismatched", "output "),
     ("wrong", "tail", "mismatched", "output "),
-    ("wrong", "overwrites", "mismatched", "changes its input 'x'"),
     ("wrong", "in_place", "mismatched", "changes its input 'x'"),
-    ("stateful", "forgets", "mismatched", "output state.cache differs"),
-    ("stateful", "rewrites", "mismatched", "output state.cache differs"),
     ("fails", "matmul_precision", "failed", "changes global flags, which are pinned alike for all: matmul.allow_tf32"),
-    ("fails", "default_dtype", "failed", "default_dtype torch.float32 -> torch.float64"),
-    ("fails", "threads", "failed", "threads "),
-    ("prepare_raises", "prepared", "failed", "line 231: RuntimeError: this layout needs a multiple of 32 columns"),
-    ("inputs_raise[dtype=float32,rows=4]", "baseline", "failed", "inputs() failed: hostile.py, line 249: Value"),
-    ("inputs_raise[dtype=float32,rows=4]", "good", "failed", "inputs() failed: hostile.py, line 249: ValueError"),
-    ("baseline_raises[dtype=float32,rows=4]", "baseline", "failed", "line 255: ValueError: 4 rows cannot be"),
-    ("baseline_raises[dtype=float32,rows=4]", "good", "skipped", "nothing to verify against: the baseline failed"),
-    ("loose_floats", "baseline", "failed", "the tolerance lets impostors through (zeros, mean, shifted by one"),
-    ("loose_floats", "good", "failed", "so it cannot tell right from wrong; tighten it"),
+    ("prepare_raises", "prepared", "failed", "line 139: RuntimeError: this layout needs a multiple of 32 columns"),
+    ("inputs_raise[dtype=float32,rows=4]", "baseline", "failed", "inputs() failed: hostile.py, line 157: Value"),
+    ("inputs_raise[dtype=float32,rows=4]", "good", "failed", "inputs() failed: hostile.py, line 157: ValueError"),
+    ("loose", "baseline", "failed", "the tolerance lets impostors through (zeros, mean, shifted by one"),
+    ("loose", "good", "failed", "so it cannot tell right from wrong; tighten it"),
     ("ends", "allocates", "oom", "out of memory"),
     ("interpreted_wrong", "kernel", "mismatched", "output "),
     ("strays", "further", "mismatched", "output differs from the baseline's in 1 of 20000 elements"),
-    ("loose_integers", "good", "failed", "the tolerance lets impostors through (zeros"),
 ]
 
 
@@ -81,9 +60,9 @@ def test_every_other_entry_is_measured(hostile: dict[str, Any]) -> None:
         row
         for row in hostile["records"]
         if not bad & {(row["operator"], row["implementation"]), (row["case"], row["implementation"])}
-        and row["operator"] not in ("loose_floats", "loose_integers", "strays")
+        and row["operator"] not in ("loose", "strays")
     ]
-    assert len(others) == 19
+    assert len(others) == 11
     compared = {row["case"] for row in hostile["records"] if row["role"] == "variant" and row["status"] == "measured"}
     assert {(row["case"], row["implementation"], row["status"], row["reason"]) for row in others} == {
         (row["case"], row["implementation"], "measured", None)
@@ -118,11 +97,7 @@ def test_a_hang_ends_at_the_timeout(broken: dict[str, Any]) -> None:
 REASONS = {
     "import_error": "line 3: ModuleNotFoundError: No module named 'a_package_that_nobody_has_installed'",
     "syntax_error": "suite syntax_error.py, line 5: SyntaxError: invalid syntax",
-    "exits_on_import": "suite exits_on_import.py, line 5: SystemExit: 3",
     "dies_on_import": "suite dies_on_import.py: loading it ended its process with exit status 3",
-    "duplicate_case": "case duplicate_case[rows=8] is declared twice (tiers smoke and real)",
-    "duplicate_operator": "two operators are named 'twin'",
-    "unknown_axis": "names the axis 'columns', which inputs(make, rows) does not take",
     "no_operator": "suite no_operator.py: declares no operator",
 }
 

@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from pairbench.errors import DeclarationError
+from pairbench.execute.isolation import can_be_kept_from
 from pairbench.execute.worker.describe.operators import hashes_of
 from pairbench.execute.worker.problems import built
 from pairbench.report.rows import fast_p
 from pairbench.suite.modules import find_suites
 from tests.builders import ended, make_run
-from tests.cli.conftest import Cli, Pairbench, records_of
+from tests.cli.conftest import Cli, Pairbench, records_of, settle
+from tests.commands import call
 from tests.corpora.conftest import only
 
 PROBLEM = """
@@ -104,6 +106,10 @@ CANDIDATES: dict[str, dict[str, str]] = {
 }
 
 
+# What runs the samples of a problem's candidates.
+SAMPLES = ("--against", "mine", "-i", "sample_*", "--device", "cpu", "--rounds", "1", "--format", "json")
+
+
 def write(path: Path, template: str, values: dict[str, str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(textwrap.dedent(template).format(**{**COMMON, **values}))
@@ -181,6 +187,50 @@ def test_a_candidate_for_a_problem_that_cannot_be_judged_is_refused(corpus: Path
     assert zero.returncode == 3 and "refused" in zero.stdout and "the same for all inputs" in zero.stdout
 
 
+@pytest.fixture
+def isolates() -> None:
+    if len(can_be_kept_from()) < 2:
+        pytest.skip("this kernel cannot keep a process from both")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("isolates")
+def test_one_candidate_gets_one_answer(tmp_path: Path, pairbench: Pairbench) -> None:
+    problem = write(tmp_path / "2_Linear.py", PROBLEM, PROBLEMS["2_Linear"])
+    wrong = write(tmp_path / "wrong.py", CANDIDATE, {"init": ", width", "body": "return x[:, :8]"})
+    options = ("--isolated", "--rounds", "1", "--device", "cpu", "--format", "json")
+    done = pairbench("judge", str(problem), str(wrong), *options)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["verdict"], document["candidate"]) == (1, "wrong", "wrong"), done.stderr
+    assert document["kept_from"] == ["network", "files"]
+    (case,) = document["cases"]
+    assert case["code"] == "mismatched" and "the worst, at [" in case["reason"]
+    assert case["best"] is None, "a wrong candidate is answered before anything is timed"
+
+
+REACHES = "import socket; socket.create_connection(('127.0.0.1', 9), timeout=5)"
+IN_ISOLATION = [
+    ("import tempfile; tempfile.TemporaryFile().close()", "measured", ""),
+    (REACHES, "failed", "Network is unreachable"),
+    ("open(__file__, 'a').close()", "failed", "Permission denied"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("isolates")
+def test_candidates_in_isolation_reach_nothing_and_write_to_their_own_folder_alone(corpus: Path) -> None:
+    """By the setting, which `judge --isolated` sets: `judge` compiles the baseline as well, which takes long."""
+    for place, (does, *_) in enumerate(IN_ISOLATION):
+        name = f"level_1_problem_1_sample_{place}_kernel.py"
+        write(corpus / "mine" / name, CANDIDATE, {"body": f"{does}; return x + x"})
+    problem, environment = str(corpus / "level1" / "1_Double.py"), settle(corpus, isolated=True)
+    rows = records_of(call(corpus, environment, "run", problem, *SAMPLES))
+    found = {row["implementation"]: row for row in rows}
+    for place, (_, status, words) in enumerate(IN_ISOLATION):
+        row = found[f"sample_{place}"]
+        assert row["status"] == status and words in (row["reason"] or ""), row["reason"]
+
+
 SLOWED = """
     import sys
     import time
@@ -218,8 +268,7 @@ def test_candidates_that_change_their_problem_fail_and_harm_no_other(corpus: Pat
     for place, (when_loaded, when_called, _) in enumerate([*TAMPERED, ("pass", "pass", "")]):
         text = textwrap.dedent(SLOWED).format(when_loaded=when_loaded, when_called=when_called)
         (corpus / "mine" / f"level_1_problem_1_sample_{place}_kernel.py").write_text(text)
-    problem, options = str(corpus / "level1" / "1_Double.py"), ("--device", "cpu", "--rounds", "1", "--format", "json")
-    rows = records_of(pairbench("run", problem, "--against", "mine", "-i", "sample_*", *options))
+    rows = records_of(pairbench("run", str(corpus / "level1" / "1_Double.py"), *SAMPLES))
     found = {row["implementation"]: (row["status"], row["reason"] or "") for row in rows}
     for place, (*_, words) in enumerate(TAMPERED):
         status, reason = found[f"sample_{place}"]

@@ -1,7 +1,6 @@
 """`pairbench run` on a store that fails: known before measuring, or else nothing is lost, the table is shown, and `store push` ends it."""
 
 import json
-import resource
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -150,21 +149,3 @@ def test_a_store_that_takes_nothing_is_known_before_anything_is_measured(folder:
     said = run(folder)
     assert said.code == 2 and FULL in said.err and "name another with --store" in said.err
     assert "verify" not in said.err and not said.out
-
-
-def test_files_cannot_grow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel itself refuses files of more than some bytes in the store."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    real = StoreLocation.publish
-
-    def publish(location: StoreLocation, path: str, content: pa.Buffer) -> None:
-        limited = location.root == str(folder / "results") and ".probe-" not in path
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000 if limited else soft, hard))
-        try:
-            real(location, path, content)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-    monkeypatch.setattr(StoreLocation, "publish", publish)
-    said = run(folder)
-    assert said.code == 4 and "File too large" in said.out and "twice" in said.out, said.out + said.err

@@ -102,8 +102,9 @@ def import_fuzzed(examples: int, *, shown_each: int = 50) -> Seen:
         if tool == "pytest-benchmark":
             good[KEY]["run"]["run_id"] = "20240102T000000-900d00"
         benchmarks = data.draw(st.just(BENCHMARKS) | damaged(BENCHMARKS)) if tool == "asv" else {}
+        pairing = data.draw(st.sampled_from(["", "way:plain"]))
         with tempfile.TemporaryDirectory() as folder:
-            _one(found, Path(folder), tool, good, bad, benchmarks, shown_each)
+            _one(found, Path(folder), tool, good, bad, benchmarks, pairing, shown_each)
 
     # What a power failure leaves is no question here, and waiting for the disk would be most of the time.
     with mock.patch("os.fsync"):
@@ -119,11 +120,12 @@ def _one(
     good: dict[str, Any],
     bad: dict[str, Any],
     benchmarks: dict[str, Any],
+    pairing: str,
     shown_each: int,
 ) -> None:
     found.counts["files"] += 1
     paths = _write(folder, tool, good, bad, benchmarks)
-    rows = import_runs(str(folder / "results"), tool, paths, when="measured")
+    rows = import_runs(str(folder / "results"), tool, paths, when="measured", implementation=pairing)
     for row in rows:
         found.counts[row["outcome"]] += 1
         if row["outcome"] == NOT_IMPORTED:

@@ -77,14 +77,13 @@ Build = Callable[..., Site]
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Make a site with the real command, from a store that a function writes; None leaves it missing."""
+    """Make a site with the real command, from a store that a function writes."""
 
-    def make(write: Callable[[Path], None] | None, *options: str, inside: str = "") -> Site:
-        around = tmp_path_factory.mktemp(write.__name__ if write else "missing")
+    def make(write: Callable[[Path], None], *options: str, inside: str = "") -> Site:
+        around = tmp_path_factory.mktemp(write.__name__)
         store, folder = around / "store", around / "site"
-        if write:
-            store.mkdir()
-            write(store)
+        store.mkdir()
+        write(store)
         command = ("dashboard", "--store", str(store / inside), "--output", str(folder))
         said = call_main(store if inside else around, *command, *options)
         assert said.code == 0, said.err
@@ -147,11 +146,6 @@ def empty(build: Build, shared: Shared) -> Site:
         """Leave the store empty."""
 
     return shared(lambda: build(nothing), "empty")
-
-
-@pytest.fixture(scope="session")
-def missing(build: Build, shared: Shared) -> Site:
-    return shared(lambda: build(None), "missing")
 
 
 Browse = Callable[..., Opener]

@@ -1,4 +1,4 @@
-"""Kernels that write into their inputs to save memory, as those of training libraries do, and declarations that nothing can be judged by."""
+"""Kernels that write into their inputs to save memory, as those of training libraries do, and a baseline that does so undeclared."""
 
 import torch
 import torch.nn.functional as F
@@ -154,31 +154,6 @@ scaled = Operator(
     cases=grid(rows=[4]),
     consumes=["a"],
     impostors={"doubled": Variant(doubled, consumes=["a"])},
-)
-
-
-def forgets(a, b):
-    torch.add(a, b)
-
-
-def leaves_alone(a, b):
-    """Return nothing, having done nothing."""
-
-
-nothing = Operator("nothing", baseline=forgets, variants={"v": leaves_alone}, inputs=two, cases=grid(rows=[4]))
-
-
-def filled(a, b):
-    return torch.zeros_like(a)
-
-
-def zeros(a, b):
-    return a * 0
-
-
-constant = Operator("constant", baseline=filled, variants={"v": zeros}, inputs=two, cases=grid(rows=[4]))
-meant = Operator(
-    "meant", baseline=filled, variants={"v": filled}, inputs=two, cases=grid(rows=[4]), accepts_constant=True
 )
 
 

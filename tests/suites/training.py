@@ -179,7 +179,6 @@ wrong = Operator(
     "wrong",
     baseline=plain,
     variants={
-        "good": library,
         "detached": detached,
         "one_way": one_way,
         "forgetful": forgetful,

@@ -99,6 +99,7 @@ def test_an_accepted_level_is_marked_and_a_worse_one_is_not(
     covered = AcceptedLevel(acceptance=acceptance, minimum_effect=minimum_effect)
     (event,) = events_of(series_events(trend, accepted=covered), heads_of(runs))
     assert (event.accepted, event.moved[0].accepted) == (accepted, "exact" if accepted else None)
+    assert (event.life, event.open) == (("accepted", False) if accepted else ("still there", True))
 
 
 def test_the_newest_run_and_a_failure() -> None:

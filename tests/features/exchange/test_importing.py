@@ -1,16 +1,13 @@
-import contextlib
-import copy
 import json
 import math
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pairbench.errors import StoreError, UsageError
-from pairbench.features.exchange.foreign import ForeignRun, ImportFailedError, Result, Timing, told_apart
+from pairbench.errors import UsageError
+from pairbench.features.exchange.foreign import Result, Timing, told_apart
 from pairbench.features.exchange.importing import (
     NOT_IMPORTED,
     ImportedRun,
@@ -18,57 +15,11 @@ from pairbench.features.exchange.importing import (
     Pairing,
     import_runs,
     order_interval,
-    read_asv_file,
     rows_of,
 )
 from pairbench.features.exchange.pytest_benchmark import KEY, read_benchmark_json
 from pairbench.store.reader import read_run, read_samples
-from tests.faults.imports import BENCHMARKS, asv_document, benchmark_document, places
-
-JUNK: tuple[Any, ...] = (
-    *(None, True, 0, -1, 10**400, 0.0, float("nan"), float("inf"), "", "x", "a[b]::c", "\ud800", "2026-11-21T00:00"),
-    *([], [None], [[]], ["x"], {}, {"x": None}, {"suite": 7}),
-)
-ROUNDS = 60
-
-
-def damaged(document: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    broken = copy.deepcopy(document)
-    # Not among the many raw samples and processor flags each time.
-    known = [place for place in places(broken) if not isinstance(place[1], int) or rng.random() < 0.05]
-    holder, key = rng.choice(known)
-    if isinstance(holder, dict) and rng.random() < 0.2:
-        del holder[key]
-    else:
-        holder[key] = rng.choice(JUNK)
-    return broken
-
-
-def read(tool: str, path: Path, benchmarks: dict[str, Any]) -> ForeignRun:
-    return read_benchmark_json(path) if tool == "pytest-benchmark" else read_asv_file(path, benchmarks)
-
-
-@pytest.mark.parametrize("tool", ["pytest-benchmark", "asv"])
-def test_whatever_is_wrong_is_said_in_a_sentence(tool: str, tmp_path: Path) -> None:
-    rng = random.Random(7)
-    document = benchmark_document() if tool == "pytest-benchmark" else asv_document()
-    path = tmp_path / "broken.json"
-    intake = Intake(tmp_path / "store")
-    reasons = []
-    for _ in range(ROUNDS):
-        path.write_text(json.dumps(damaged(document, rng)))
-        try:
-            run = read(tool, path, damaged(BENCHMARKS, rng))
-        except ImportFailedError as error:
-            reasons.append(str(error))
-            continue
-        imported = rows_of(run, Pairing(axis="way", baseline="plain"))
-        assert imported.records
-        if rng.random() < 0.2:
-            with contextlib.suppress(StoreError):  # a device name that is too long for a folder
-                intake.take(imported)
-    assert 0 < len(reasons) < ROUNDS / 2
-    assert [reason for reason in reasons if not reason.startswith(f"{path}:") or "expected" not in reason] == []
+from tests.faults.imports import benchmark_document
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pairbench.model.record import Record
 from pairbench.site.gather import SiteReading
 from pairbench.site.paths import OperatorFacts
 from tests.builders import CASES, DEVICE, SUITE, ended, make_run, run_id_of, write_runs
+from tests.site.stores import accept
 
 OTHER = "softmax[dtype=bfloat16,tokens=64]"
 
@@ -42,6 +43,22 @@ def test_every_operator_with_its_series_and_trends(tmp_path: Path) -> None:
     (event,) = reading.facts.events
     assert event.key == norm.events[0].key and len(event.moved) == 3
     assert "fused_kernel" in event.moved[0].kernels[0] and "slower" in event.moved[0].kernels[0]
+
+
+def open_loss(store: Path) -> tuple[str, str, list[str]]:
+    """Return the state of the one operator, that of its first variant, and what became of each event."""
+    reading = read(store)
+    (norm,) = operators(reading)
+    fused = next(one for one in norm.series if one.series.implementation == "fused")
+    return reading.facts.rows[0].state, fused.gate_status.state, [event.life for event in reading.facts.events]
+
+
+def test_a_loss_of_earlier_runs_is_the_state_until_it_is_accepted(tmp_path: Path) -> None:
+    cases = CASES[:1]
+    write_runs(tmp_path, *runs(24, slower_from=8, cases=cases))
+    assert open_loss(tmp_path) == ("regression", "regression", ["still there"])
+    accept(tmp_path, make_run(8, cases=cases, slower={"fused": 1.3}), CASES[0], "takes odd sizes")
+    assert open_loss(tmp_path) == ("unchanged", "unchanged", ["accepted"])
 
 
 def test_runs_with_what_was_recorded_of_them(tmp_path: Path) -> None:
