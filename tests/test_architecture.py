@@ -42,7 +42,7 @@ BELOW: dict[str, str] = {
     "stats": "",
     "errors": "",
     "own_folders": "",
-    "__init__": "interface model",
+    "__init__": "interface execute.worker model",
     "__main__": "cli",
 }
 OURS = {room: {room, *below.split()} for room, below in BELOW.items()}

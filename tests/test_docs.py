@@ -37,7 +37,7 @@ def test_verbs_come_in_the_order_of_use() -> None:
     order = (
         "doctor list verify try run judge show compare ab bisect trend backfill plot accept triage dashboard results"
     )
-    order += " calibrate breakdown diverge import export recipe store fleet"
+    order += " calibrate capture breakdown diverge import export recipe store fleet"
     assert list(verbs()) == order.split()
 
 

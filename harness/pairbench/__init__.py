@@ -18,15 +18,17 @@ from pairbench.model.case import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Claim
 from pairbench.model.operator import Cost, Operator, Variant
 
 if TYPE_CHECKING:
+    from pairbench.execute.worker.capture import capture
     from pairbench.interface.runs import Result, measure, run, try_, verify
     from pairbench.interface.stored import ab, compare, read, samples, trend
 
-_ROOMS = dict.fromkeys(("Result", "measure", "run", "try_", "verify"), "runs")
-_ROOMS |= dict.fromkeys(("ab", "compare", "read", "samples", "trend"), "stored")
-"""The file of `pairbench.interface` that has each name, loaded on first use: suites that declare operators need none of them."""
+_ROOMS = dict.fromkeys(("Result", "measure", "run", "try_", "verify"), "interface.runs")
+_ROOMS |= dict.fromkeys(("ab", "compare", "read", "samples", "trend"), "interface.stored")
+_ROOMS["capture"] = "execute.worker.capture"
+"""The module that has each name, loaded on first use: suites that declare operators need none of them."""
 
 __all__ = ["EXACT", "REASSOCIATED", "REASSOCIATED_BY_ROW", "Claim", "Cost", "Operator", "Tolerance", "Variant", "grid"]
-__all__ += ["Result", "ab", "compare", "measure", "read", "run", "samples", "trend", "try_", "verify"]
+__all__ += ["Result", "ab", "capture", "compare", "measure", "read", "run", "samples", "trend", "try_", "verify"]
 __version__ = "0.1.0"
 
 
@@ -36,7 +38,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"{__name__}.interface.{_ROOMS[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
     globals()[name] = value
     return value
 

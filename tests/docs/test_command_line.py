@@ -29,14 +29,14 @@ def test_every_setting_is_on_it(tmp_path: Path) -> None:
 MEASURE = ("verify", "try", "run", "judge", "ab", "bisect", "backfill", "calibrate")
 READ = ("show", "compare", "trend", "plot", "accept")
 WHEREVER = {
-    "--device": {"doctor", *MEASURE, *READ, "breakdown", "diverge"},
+    "--device": {"doctor", *MEASURE, *READ, "capture", "breakdown", "diverge"},
     "--tier": {"list", *MEASURE, *READ, "results"},
     "--mode": {*MEASURE, *READ, "breakdown"},
     "--implementation": {"list", *MEASURE, *READ, "breakdown", "diverge"} - {"judge"},
     "--tf32": {*MEASURE, "breakdown", "diverge"},
     "--timeout": {*MEASURE, "breakdown", "diverge"},
     # What is verified or judged, or where two modules part, is not stored.
-    "--store": {"doctor", *MEASURE, *READ, "triage", "dashboard", "results", "breakdown", "import", "export"}
+    "--store": {"doctor", *MEASURE, *READ, "triage", "dashboard", "results", "capture", "breakdown", "import", "export"}
     - {"verify", "judge"},
     # These two write files of other forms.
     "--format": {*commands()} - {"dashboard", "export"} - {name for name in commands() if " " in name},

@@ -285,8 +285,7 @@ def _show_run(
 
 
 @verb(
-    "command target steps whole host check force device tier rounds store output",
-    settings={"tier": ["all"]},
+    "command target steps whole host check force device rounds store output",
     command=argument("The program with its arguments, behind `--`.", metavar="-- COMMAND..."),
     target=option("The suite to write.", "--output", "-o", metavar="FILE.py"),
     steps=option("The number of steps that the program makes: weights are calls a step. Default: 1.", min=1),
@@ -343,7 +342,8 @@ def capture(
 
         with open_request(given.config, [str(target)], given.device, (BASELINE,)) as request:
             done = record_run(request)
-        ok, sentences = checked(done.records, request.chosen.survey.operators, seen, steps)
+        share = sum(share for _, share in suite.operators)
+        ok, sentences = checked(done.records, request.chosen.survey.operators, seen, share, steps)
         lines += sentences
     if given.output == "json":
         put_rows("", [{"suite": str(target), "operators": rows, "notes": lines, "exit_code": code}], given.output)

@@ -2,11 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pairbench.errors import InterruptedRunError, UsageError
+from pairbench.errors import UsageError
 from pairbench.model.outcome import Status
 from pairbench.model.plan import BASELINE, OperatorDescription
 from pairbench.model.record import Record, p50_of
@@ -56,27 +57,33 @@ def _run(command: Sequence[str], whole: Sequence[str], *, profiles: str = "") ->
             raise UsageError(f"`{command[0]}` cannot be started: {error.strerror}") from error
         try:
             code = program.wait()
-        except (InterruptedRunError, KeyboardInterrupt):
-            # A Ctrl-C at a terminal has reached the program as well.
-            program.terminate() if program.poll() is None and not _waits(program) else None
+        except (SystemExit, KeyboardInterrupt):  # on a signal, which at a terminal the program has as well
+            _end(program)
             code = 130
+        finally:
+            program.kill()
         parts = [Seen.from_json(part.read_text()) for part in sorted(folder.glob("*.json"))]
     return together(parts), code
 
 
-def _waits(program: "subprocess.Popen[bytes]") -> bool:
-    """Return whether a program ends by itself in time."""
-    try:
-        program.wait(_ENDING_S)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+def _end(program: "subprocess.Popen[bytes]") -> None:
+    """Wait for a program to end, interrupt it if it does not, and wait for it to write what was seen."""
+    for seconds in (1.0, _ENDING_S):
+        try:
+            program.wait(seconds)
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGINT)
+        else:
+            return
 
 
 def checked(
-    records: Sequence[Record], operators: Sequence[OperatorDescription], seen: Seen, steps: float
+    records: Sequence[Record], operators: Sequence[OperatorDescription], seen: Seen, share: float, steps: float
 ) -> tuple[bool, list[str]]:
-    """Return whether the latencies of a suite's baselines add up to the captured time within 10 %, and sentences on what is missing."""
+    """Return whether a suite's baselines add up to the time of the captured calls within 10 %, and sentences on what is missing.
+
+    `share` is that of the suite's operators in the program's time.
+    """
     weights = {case.key: case.weight for one in operators for case in one.cases if case.weight}
     latencies = {
         record.case: latency.estimate
@@ -85,21 +92,25 @@ def checked(
     }
     sum_ms = sum(weight * latencies.get(key, 0.0) for key, weight in weights.items()) / 1e6
     whole_ms, kind = seen.total_ns / steps / 1e6, "device" if seen.busy_ns else "host"
-    is_near = abs(sum_ms / whole_ms - 1) <= 0.1
+    ratio = sum_ms / (share * whole_ms)
+    spent = f"{share * whole_ms:,.3f} ms of {kind} time that the program spends in these calls"
     lines = [
-        f"Check: the baselines take {sum_ms:,.3f} ms by weight, {sum_ms / whole_ms:.1%} of the program's {whole_ms:,.3f} ms of {kind} time"
+        f"Check: the baselines take {sum_ms:,.3f} ms by weight, {ratio:.1%} of the {spent}",
+        f"  of the program's {whole_ms:,.3f} ms, {1 - share:.1%} are no calls of these operators",
     ]
     if missing := [key for key in weights if key not in latencies]:
         lines.append(f"  without a latency: {len(missing)} of {len(weights)} cases, such as {missing[0]}")
-    if not is_near:
-        why = (
-            "calls that are not declared, which the suite's first lines name"
-            if sum_ms < whole_ms
-            else "work of other calls at the same time"
-        )
-        lines.append(f"  further apart than 10 %: {why}, or caches that the program's calls find warm and these cold")
-    if seen.busy_ns and seen.wall_ns > 1.1 * seen.busy_ns:
+    if ratio > 1.1:
+        cold = "a latency is taken with a cold cache, where the program's calls may find their inputs in it"
         lines.append(
-            f"  the device was busy for {seen.busy_ns / seen.wall_ns:.0%} of the program's {seen.wall_ns / 1e9:,.2f} s"
+            f"  more than 10 % above: {cold}; under autocast each call casts its weights, which the program does once"
         )
-    return is_near, lines
+    elif ratio < 0.9:
+        lines.append(
+            "  more than 10 % below: cases without a latency, and what slows the program's calls, as other work at the same time"
+        )
+    if seen.busy_ns and seen.busy_ns < 0.9 * seen.wall_ns:
+        lines.append(
+            f"  the device worked for {seen.busy_ns / seen.wall_ns:.0%} of the program's {seen.wall_ns / 1e9:,.2f} s: the host limits it"
+        )
+    return 0.9 <= ratio <= 1.1, lines

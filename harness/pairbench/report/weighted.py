@@ -73,7 +73,7 @@ def _ns(record: Record) -> float:
 
 
 def weighted_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the same as sentences."""
+    """Return the lines that show what `weighted` has found."""
     lines = list[str]()
     for row in rows:
         known = row["cases"] - len(row["unmeasured"])

@@ -50,7 +50,7 @@ class Seen(Value):
         return cls(**json.loads(text))
 
     def timed_by(self, profiled: "Seen") -> "Seen":
-        """Return the same calls with the device's times of another run of the program."""
+        """Return these calls with the device's times that another run of the program has recorded."""
         return replace(self, device_ns=profiled.device_ns, busy_ns=profiled.busy_ns)
 
     def ns(self, call: Mapping[str, Any]) -> float:
@@ -133,6 +133,7 @@ def group_of(call: Mapping[str, Any], *, trained: bool) -> str:
     whys = {
         "code of torch.compile": call["compiled"],
         "an optimizer's step": call["kind"] == "optimizer",
+        "a custom operator that no function of Python declares": call.get("declared") == "",
         "draws random numbers": call.get("random"),
         "made before the recording, so its arguments are not known": call["kind"] == "module" and call["made"] is None,
     }

@@ -56,7 +56,8 @@ def written(seen: Seen, path: Path, *, steps: float = 1, program: str = "") -> W
             refused[f"{short(call['name'])}: {why}"] += round(seen.ns(call))
     ordered = sorted(groups.values(), key=lambda calls: -sum(map(seen.ns, calls)))
     texts, operators, small, covered = list[str](), list[tuple[str, float]](), Counter[str](), 0.0
-    imports, names, goal = Imports(path), set[str](), _COVERED * (seen.total_ns - sum(refused.values()))
+    names = set[str]()
+    imports, goal = Imports(path, names), _COVERED * (seen.total_ns - sum(refused.values()))
     for calls in ordered:
         ns = sum(map(seen.ns, calls))
         if covered >= goal or not ns:
@@ -99,9 +100,13 @@ def _rest(seen: Seen, small: Counter[str], refused: Counter[str]) -> Iterator[st
 class Imports:
     """The modules that a suite imports, and the names that it uses them by."""
 
-    def __init__(self, suite: Path) -> None:
+    def __init__(self, suite: Path, taken: set[str]) -> None:
         self._folder, self._names, self._folders = suite.resolve().parent, dict[tuple[str, str], str](), set[str]()
-        self.views = False
+        self.views, self._taken = False, taken
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._names.values()]
 
     def name(self, of: str, folder: str) -> str:
         """Return the name by which a class or function `module:qualname` is used, from a folder unless it is installed."""
@@ -120,12 +125,7 @@ class Imports:
         if folder:
             self._folders.add(os.path.relpath(folder, self._folder))
         outer, _, inner = qualified.partition(".")
-        name, count = outer, 1
-        while self._names.get((module, outer), name) != name or name in (
-            one for key, one in self._names.items() if key != (module, outer)
-        ):
-            count += 1
-            name = f"{outer}_{count}"
+        name = self._names.get((module, outer)) or _free(outer, {*self._names.values(), *self._taken})
         self._names[module, outer] = name
         return f"{name}.{inner}" if inner else name
 
@@ -160,7 +160,7 @@ class OperatorText:
     """The text of one operator: the call, its inputs, and the declaration with its cases."""
 
     def __init__(self, calls: Sequence[dict[str, Any]], imports: Imports, taken: set[str], seen: Seen) -> None:
-        self._calls, self._imports, self._taken = sorted(calls, key=lambda call: -seen.ns(call)), imports, taken
+        self._calls, self._imports = sorted(calls, key=lambda call: -seen.ns(call)), imports
         self._first = self._calls[0]
         self._trained = needs_graph(self._first) and bool(seen.backwards)
         self._axes: list[dict[str, Any]] = [{} for _ in calls]
@@ -173,7 +173,8 @@ class OperatorText:
             self._axis("dtype", [several.pop() for several in dtypes])
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", short(self._first["name"])).lower()
         words = re.sub(r"\W", "_", words).strip("_") or "call"
-        self.name = _free(f"{words}_training" if self._trained else words, {*taken, *_RESERVED})
+        self.name = _free(f"{words}_training" if self._trained else words, {*taken, *imports.names, *_RESERVED})
+        taken.add(self.name)
 
     def text(self, share: float, steps: float) -> str:
         first, is_module = self._first, self._first["kind"] == "module"
@@ -189,6 +190,8 @@ class OperatorText:
                 value = self._literal(told)
             given.append(f"{by_name}={value}" if by_name else value)
         called = "module" if is_module else first["name"]
+        if declared := first.get("declared"):
+            self._imports.name(declared, first["folder"])
         body = [f"return {called}({', '.join(given)})"]
         if first["autocast"]:
             device, dtype = first["autocast"]
@@ -200,7 +203,6 @@ class OperatorText:
         self._join()
         axes = list(dict.fromkeys(axis for case in self._axes for axis in case))
         count = sum(call["count"] for call in self._calls)
-        self._taken.add(self.name)
         kind = ", ".join(filter(None, ["compiled=True", 'kind="library"', consumes]))
         lines = [
             f"# {share:.1%} of the time: {count:,} calls of {short(first['name'])}",

@@ -31,14 +31,12 @@ from torch.overrides import TorchFunctionMode
 from pairbench.execute.worker.signature import (
     autocast_now,
     class_name,
-    folder_of,
     form,
-    function_name,
     key_of_values,
     made_with,
-    parameter_names,
     random_state,
     tensors_in,
+    told_of_function,
     told_of_module,
     version_of,
     weights_key,
@@ -54,7 +52,7 @@ _NOTHING = contextlib.nullcontext()
 _QUIET = re.compile(
     r"__get__|__set__|size|dim|numel|stride|is_floating_point|view|reshape|transpose|permute|unsqueeze|"
     r"squeeze|expand|view_as|t|__getitem__|unbind|split|chunk|flatten|detach|element_size|data_ptr|"
-    r"is_contiguous|__len__|__repr__|__hash__|_set_grad_enabled|_record_function\w+|_RecordFunction|"
+    r"is_contiguous|__len__|__repr__|__hash__|_set_grad_enabled|_record_function.*|"
     r"__float__|__int__|__index__|_parse_to|_has_compatible_shallow_copy_type|"
     r"requires_grad_|storage_offset|untyped_storage|item|tolist|backward|__bool__|__format__|new_empty|"
     r"empty|is_complex|narrow"
@@ -226,13 +224,9 @@ class Recorder:
         values = not self._profiles  # of tensors; reading them would be work of the device
         told: dict[str, Any] = {"kind": "module" if is_module else "function", "compiled": compiled}
         told |= {"args": form(args, values=values), "kwargs": form(kwargs, values=values)}
-        told |= (
-            told_of_module(getattr(called, "_orig_mod", called), made) if is_module else {"name": function_name(called)}
-        )
-        told |= {} if is_module else {"names": parameter_names(called)}
+        told |= told_of_module(getattr(called, "_orig_mod", called), made) if is_module else told_of_function(called)
         needs = any(one.requires_grad for _, one in tensors_in((args, kwargs))) or bool(told.get("learned"))
         told |= {"grad": grad and needs, "autocast": list(autocast) if autocast else None}
-        told["folder"] = folder_of(type(called) if is_module else called)
         with self._lock:
             return self._seen.setdefault(key, _Entry(told))
 

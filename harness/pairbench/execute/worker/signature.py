@@ -12,6 +12,7 @@ from types import FrameType, FunctionType
 from typing import Any, cast
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.overrides import resolve_name
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -26,7 +27,8 @@ def told_of_module(module: torch.nn.Module, made: Any) -> dict[str, Any]:
     dtypes = {str(one.dtype).removeprefix("torch.") for one in weights if one.is_floating_point()}
     learned = [name for name, one in module.named_parameters() if one.requires_grad] if torch.is_grad_enabled() else []
     told = {"name": class_name(type(module)), "made": made[1] if made else None, "training": module.training}
-    told |= {"names": parameter_names(module.forward), "elements": sum(one.numel() for one in weights)}
+    told |= {"names": parameter_names(module.forward), "folder": folder_of(type(module))}
+    told |= {"elements": sum(one.numel() for one in weights)}
     return {**told, "dtype": dtypes.pop() if len(dtypes) == 1 else None, "learned": learned}
 
 
@@ -167,14 +169,20 @@ def class_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def function_name(function: Any) -> str:
-    """Return the name under which a function of torch can be called, or that of any other function with its module."""
-    named = resolve_name(function)
-    if named is None and isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        named = f"torch.ops.{str(function).replace('::', '.')}"
-    return (
-        named or f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__name__)}"
-    )
+def told_of_function(function: Any) -> dict[str, Any]:
+    """Return the name under which a function of torch can be called, and for a custom operator the function that declares it."""
+    told = {"names": parameter_names(function), "folder": folder_of(function)}
+    if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        packet = getattr(function, "overloadpacket", function)
+        name = str(packet._qualified_op_name)
+        declared = getattr(OPDEFS.get(name), "_init_fn", None)
+        if declared is not None:
+            told |= {"declared": f"{declared.__module__}:{declared.__qualname__}", "folder": folder_of(declared)}
+        elif not name.startswith(("aten::", "prims::")):
+            told["declared"] = ""
+        return {**told, "name": f"torch.ops.{str(function).replace('::', '.')}"}
+    named = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__name__)}"
+    return {**told, "name": resolve_name(function) or named}
 
 
 def parameter_names(function: Any) -> list[str]:
