@@ -23,7 +23,7 @@ def test_a_program_becomes_a_suite(tmp_path: Path, capfd: pytest.CaptureFixture[
     said = captured(tmp_path, "--steps", "4", "--format", "json")
     assert said.code == 0, said.err
     assert capfd.readouterr().out == plain  # the program's own, with the same result
-    ((row,),) = said.document.values()
+    (row,) = said.document["captured"]
     assert {one["operator"] for one in row["operators"]} >= {"linear", "scaled_dot_product_attention"}
     listed = call_main(tmp_path, "list", "seen.py", "--format", "json")
     assert "linear[dtype=float32,input_shape=2x8x32]" in listed.out

@@ -346,7 +346,9 @@ def capture(
         ok, sentences = checked(done.records, request.chosen.survey.operators, seen, share, steps)
         lines += sentences
     if given.output == "json":
-        put_rows("", [{"suite": str(target), "operators": rows, "notes": lines, "exit_code": code}], given.output)
+        put_rows(
+            "captured", [{"suite": str(target), "operators": rows, "notes": lines, "exit_code": code}], given.output
+        )
     else:
         put("\n".join(lines))
     return 130 if code == 130 else int(bool(code) or not ok)
