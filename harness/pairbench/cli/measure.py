@@ -286,7 +286,7 @@ def _show_run(
 
 @verb(
     "command target steps whole host check force device rounds store output",
-    command=argument("The program with its arguments, behind `--`.", metavar="-- COMMAND..."),
+    command=argument("The program with its arguments, behind `--`.", metavar="COMMAND"),
     target=option("The suite to write.", "--output", "-o", metavar="FILE.py"),
     steps=option("The number of steps that the program makes: weights are calls a step. Default: 1.", min=1),
     whole=option(
