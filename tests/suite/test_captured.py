@@ -102,6 +102,7 @@ def test_targets_that_are_to_be_ignored_are_no_classes(tmp_path: Path) -> None:
     [
         ((torch.ones(3, 4).t(), 0.5), {}),
         ((torch.ones(3, 1).expand(3, 4),), {"alpha": 2}),
+        ((torch.arange(48).view(6, 8)[::2, ::2],), {}),
         ((torch.ones(3, 4, dtype=torch.float64),), {"dtype": torch.float32}),
     ],
 )

@@ -136,21 +136,20 @@ class Imports:
             f"from {module} import {outer}{f' as {name}' if name != outer else ''}{late}"
             for (module, outer), name in sorted(self._names.items())
         ]
-        ours = "from pairbench import REASSOCIATED, Operator, Variant"
-        views = [_VIEW] if self.views else []
-        if own:
-            return "\n".join(
-                ["import sys", "from pathlib import Path", "", "import torch", "", ours, "", *own, *named, *views]
-            )
-        return "\n".join(["import torch", *named, "", ours, *views])
+        ours = ["from pairbench import REASSOCIATED, Operator, Variant", *([_VIEW] if self.views else [])]
+        if not own:
+            return "\n".join(["import torch", *named, "", *ours])
+        return "\n".join(
+            ["import sys", "from pathlib import Path", "", "import torch", "", *ours[:1], "", *own, *named, *ours[1:]]
+        )
 
 
 _VIEW = '''
 
-def view(make, shape, stride, **values):
-    """Return a tensor of that shape and those strides, whose memory is filled with random values."""
+def view(draw, shape, stride, **values):
+    """Return a tensor of that shape and those strides, whose memory `draw` has filled."""
     size = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
-    return make.normal(size, **values).as_strided(shape, stride)'''
+    return draw(size, **values).as_strided(shape, stride)'''
 
 
 _RESERVED = {"make", "dtype", "weight", "direction", "tf32", "module", "torch", "view", *keyword.kwlist, *dir(builtins)}
@@ -187,7 +186,7 @@ class OperatorText:
                 inputs[name] = self._value(name, several)
                 value = name
             else:
-                value = self._literal(told)
+                value = self._value(name, [told])
             given.append(f"{by_name}={value}" if by_name else value)
         called = "module" if is_module else first["name"]
         if declared := first.get("declared"):
@@ -220,13 +219,15 @@ class OperatorText:
 
     def _arguments(self, call: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
         """Return the name, the form and the keyword of each argument of a call; the keyword is empty for one by position."""
-        known, found, used = [*call["names"]], list[tuple[str, Any, str]](), {"module", "make", *keyword.kwlist}
-        for place, told in enumerate(call["args"][1]):
-            name = known[place] if place < len(known) else (_LETTERS[place] if place < 3 else f"argument_{place}")
-            found.append((_free(name, used), told, ""))
-            used.add(found[-1][0])
-        for name, told in call["kwargs"][1].items():
-            found.append((_free(name, used), told, name))
+        names = [
+            *call["names"],
+            *_LETTERS[len(call["names"]) :],
+            *(f"argument_{n}" for n in range(len(call["args"][1]))),
+        ]
+        given = [(name, told, "") for name, told in zip(names, call["args"][1], strict=False)]
+        found, used = list[tuple[str, Any, str]](), {"module", "make", *keyword.kwlist}
+        for name, told, by_name in (*given, *((name, told, name) for name, told in call["kwargs"][1].items())):
+            found.append((_free(name, used), told, by_name))
             used.add(found[-1][0])
         return found
 
@@ -245,9 +246,9 @@ class OperatorText:
             values = [one[name] for one in made]
             if name in usual:
                 continue
-            if all(type(one) is int for one in values) and len({*values}) > 1:
-                self._joinable.append(_axis_name(name))
             given.append(f"{name}={self._value(name, values)}")
+            if all(type(one) is int for one in values) and len({*values}) > 1:
+                self._joinable.append(given[-1].partition("=")[2])
         more = [f"dtype={self._dtype('module', [call['dtype'] for call in self._calls])}"] if first["dtype"] else []
         more += ["training=True"] if first["training"] else []
         more += [f"elements={first['elements']}"] if len({call["elements"] for call in self._calls}) == 1 else []
@@ -256,9 +257,11 @@ class OperatorText:
         return "module"
 
     def _axis(self, name: str, values: Sequence[Any]) -> str:
+        """Add an axis with its value in each call, and return its name, which no other axis has."""
+        free = _free(f"{name}_shape" if name in _RESERVED - {"dtype"} else name, {*self._axes[0]})
         for case, value in zip(self._axes, values, strict=True):
-            case[name] = value
-        return name
+            case[free] = value
+        return free
 
     def _value(self, name: str, several: Sequence[Any]) -> str:
         """Return the expression of an argument of all calls: what differs between them is an axis."""
@@ -266,43 +269,37 @@ class OperatorText:
         if is_tensor(told):
             return self._tensor(name, [one[1] for one in several])
         if isinstance(told, list) and told[0] in ("list", "tuple"):
-            items = [
-                self._value(f"{name}_{place}", [one[1][place] for one in several]) for place in range(len(told[1]))
-            ]
-            return (
-                f"[{', '.join(items)}]"
-                if told[0] == "list"
-                else f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-            )
+            places = range(len(told[1]))
+            items = [self._value(f"{name}_{place}", [one[1][place] for one in several]) for place in places]
+            return f"[{', '.join(items)}]" if told[0] == "list" else f"({''.join(f'{one}, ' for one in items)[:-1]})"
         if isinstance(told, list) and told[0] == "dict":
             pairs = (f"{key!r}: {self._value(f'{name}_{key}', [one[1][key] for one in several])}" for key in told[1])
             return f"{{{', '.join(pairs)}}}"
         if all(one == told and type(one) is type(told) for one in several):
             return self._literal(told)
-        return self._axis(_axis_name(name), several)
+        return self._axis(name, several)
 
     def _tensor(self, name: str, several: Sequence[dict[str, Any]]) -> str:
         told = several[0]
         if told.get("needs_grad") and self._trained:
             self._gradients.append(name)
         shapes = [tuple(one["shape"]) for one in several]
-        shape = self._axis(_axis_name(name), shapes) if shapes[0] else "()"
-        values = f"dtype={self._dtype(name, [one['dtype'] for one in several])}"
+        shape = self._axis(name, shapes) if shapes[0] else "()"
+        draw, values = "normal", f"dtype={self._dtype(name, [one['dtype'] for one in several])}"
         if "scale" in told:
             values += f", mean={told['mean']:.3g}, scale={told['scale']:.3g}"
         if kind_of(told["dtype"]) != "float":
             low, high = min(one.get("low", 0) for one in several), min(one.get("high", 1) for one in several)
-            drawn = f"make.integers(*{shape}, low={min(low, high)}, high={high + 1}, {values})"
-            return drawn if "stride" not in told else f"{drawn}.clone().as_strided({shape}, {tuple(told['stride'])})"
-        if place := packed(self._first).get(told.get("storage", 0)):
+            draw, values = "integers", f"low={min(low, high)}, high={high + 1}, {values}"
+        if draw == "normal" and (place := packed(self._first).get(told.get("storage", 0))):
             if not any(line.startswith(place.name) for line in self._before):
                 self._before.append(f"{place.name} = make.normal({place.size}, {values})")
             return f"{place.name}.as_strided({shape}, {tuple(stride_of(told))}, {told['offset'] - place.offset})"
         if "stride" in told:
             self._imports.views = True
             strides = self._axis(f"{name}_stride", [tuple(one["stride"]) for one in several])
-            return f"view(make, {shape}, {strides}, {values})"
-        return f"make.normal(*{shape}, {values})"
+            return f"view(make.{draw}, {shape}, {strides}, {values})"
+        return f"make.{draw}(*{shape}, {values})"
 
     def _dtype(self, name: str, dtypes: Sequence[str]) -> str:
         if self._one_dtype and kind_of(dtypes[0]) == "float":
@@ -310,15 +307,11 @@ class OperatorText:
         return f'"{dtypes[0]}"' if len({*dtypes}) == 1 else self._axis(f"{name}_dtype", dtypes)
 
     def _literal(self, told: Any) -> str:
+        """Return the expression of an argument that is neither a tensor nor a collection."""
         if not isinstance(told, list):
             return repr(told) if told not in (float("inf"), float("-inf")) else f'float("{told}")'
         kind, *of = told
         match kind:
-            case "list" | "tuple":
-                items = ", ".join(map(self._literal, of[0]))
-                return f"[{items}]" if kind == "list" else f"({items}{',' if len(of[0]) == 1 else ''})"
-            case "dict":
-                return f"{{{', '.join(f'{name!r}: {self._literal(one)}' for name, one in of[0].items())}}}"
             case "device":
                 return "make.device"
             case "enum":
@@ -361,7 +354,3 @@ def _free(name: str, used: set[str]) -> str:
         count += 1
         free = f"{name}_{count}"
     return free
-
-
-def _axis_name(name: str) -> str:
-    return f"{name}_shape" if name in _RESERVED else name
