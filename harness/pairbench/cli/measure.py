@@ -318,6 +318,7 @@ def capture(
     """
     from pairbench.cli.say import write
     from pairbench.features.capture import checked, record_program
+    from pairbench.report.render import to_json
     from pairbench.suite.captured_text import written
 
     if target is None or target.suffix != ".py":
@@ -326,7 +327,9 @@ def capture(
         )
     if target.exists() and not force:
         raise UsageError(f"{target} is there already and may hold changes of yours; --force replaces it")
-    seen, code = record_program(command, whole=whole or [], profiles=not host, notify=remark)
+    seen, code = record_program(
+        command, whole=whole or [], profiles=not host, quiet=given.output == "json", notify=remark
+    )
     suite = written(seen, target, steps=steps, program=shlex.join(command))
     write(target, suite.text, make_folder=True)
     if code:
@@ -346,9 +349,7 @@ def capture(
         ok, sentences = checked(done.records, request.chosen.survey.operators, seen, share, steps)
         lines += sentences
     if given.output == "json":
-        put_rows(
-            "captured", [{"suite": str(target), "operators": rows, "notes": lines, "exit_code": code}], given.output
-        )
+        put(to_json({"suite": str(target), "operators": rows, "notes": lines, "exit_code": code}), nl=False)
     else:
         put("\n".join(lines))
     return 130 if code == 130 else int(bool(code) or not ok)

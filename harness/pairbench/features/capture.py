@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,23 +19,24 @@ _ENDING_S = 60.0  # how long an interrupted program has to end and to write what
 
 
 def record_program(
-    command: Sequence[str], *, whole: Sequence[str], profiles: bool, notify: Callable[[str], object]
+    command: Sequence[str], *, whole: Sequence[str], profiles: bool, quiet: bool, notify: Callable[[str], object]
 ) -> tuple[Seen, int]:
     """Run a program, on a GPU twice, and return what it called with its exit code, 130 if it was interrupted.
 
-    The second run is under the profiler, which says what each call takes of the device's time and slows the program down.
+    The second run is under the profiler, which says what each call takes of the device's time and slows the program down. `quiet` has the program
+    write to stderr what it writes to stdout.
 
     Raises:
         UsageError: the program cannot be started, or none of its processes has called anything of torch.
     """
-    seen, code = _run(command, whole)
+    seen, code = _run(command, whole, quiet)
     if not seen.calls:
         how = f"`{command[0]}` ended with exit code {code}"
         why = "no Python process of it, started without -I, -E or -S, has called a module or function of torch"
         raise UsageError(f"nothing was captured: {how}, and {why}")
     if seen.device and profiles and code == 0:
         notify("the program runs once more, under the profiler, for the device's time of each call")
-        profiled, again = _run(command, whole, profiles="modules" if seen.has_modules else "start")
+        profiled, again = _run(command, whole, quiet, profiles="modules" if seen.has_modules else "start")
         if profiled.busy_ns and again == 0:
             return seen.timed_by(profiled), code
         notify(
@@ -43,7 +45,7 @@ def record_program(
     return seen, code
 
 
-def _run(command: Sequence[str], whole: Sequence[str], *, profiles: str = "") -> tuple[Seen, int]:
+def _run(command: Sequence[str], whole: Sequence[str], quiet: bool, *, profiles: str = "") -> tuple[Seen, int]:
     with held_folder() as folder:
         package = str(Path(__file__).resolve().parents[2])
         hook = f"{package}/pairbench/execute/capture_hook"
@@ -52,7 +54,7 @@ def _run(command: Sequence[str], whole: Sequence[str], *, profiles: str = "") ->
         path = os.pathsep.join(filter(None, [hook, os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, **given, "PAIRBENCH_CAPTURE_PACKAGE": package, "PYTHONPATH": path}
         try:
-            program = subprocess.Popen(command, env=environment)
+            program = subprocess.Popen(command, env=environment, stdout=sys.stderr.fileno() if quiet else None)
         except OSError as error:
             raise UsageError(f"`{command[0]}` cannot be started: {error.strerror}") from error
         try:

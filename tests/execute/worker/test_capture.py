@@ -1,13 +1,14 @@
 """The recorder of `pairbench capture`, in this process: what it sees of a program, and that the program does not notice."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from pairbench import capture
-from pairbench.execute.worker.capture import Recorder
+from pairbench.execute.worker.capture import Recorder, device_times
 from tests.suites.programs import net
 
 
@@ -120,3 +121,30 @@ def test_too_many_signatures_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
             torch.nn.Tanh()(x)
     assert len(recorder.seen().calls) == 2
     assert recorder.seen().left_out == {"calls of further signatures": 3}
+
+
+def event(name: str, start: int, ns: int, *, device: bool = False, **more: int) -> SimpleNamespace:
+    """Return an event of the profiler; times in ns."""
+    kind = torch.autograd.DeviceType.CUDA if device else torch.autograd.DeviceType.CPU
+    values = {"name": name, "start_ns": start, "duration_ns": ns, "device_type": kind, "start_thread_id": 1}
+    values |= {"correlation_id": 0, "sequence_nr": -1, **more}
+    return SimpleNamespace(**{key: lambda value=value: value for key, value in values.items()})
+
+
+def test_kernels_belong_to_the_call_that_launched_them_and_those_of_a_backward_to_its_forward() -> None:
+    times, busy = device_times(
+        [
+            event("pairbench call abc", 0, 100),
+            event("aten::mm", 10, 50, sequence_nr=7),
+            event("cudaLaunchKernel", 20, 5, correlation_id=1),
+            event("cudaLaunchKernel", 200, 5, correlation_id=2),
+            event("autograd::engine::evaluate_function: MmBackward0", 300, 50, sequence_nr=7, start_thread_id=2),
+            event("cudaLaunchKernel", 310, 5, correlation_id=3, start_thread_id=2),
+            event("gemm", 500, 40, device=True, correlation_id=1),
+            event("fill", 600, 3, device=True, correlation_id=2),
+            event("gemm", 700, 80, device=True, correlation_id=3),
+            event("pairbench call abc", 500, 40, device=True),
+        ]
+    )
+    assert times == {"abc": 40, "abc backward": 80, "kernel fill": 3}
+    assert busy == 123

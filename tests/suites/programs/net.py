@@ -52,16 +52,17 @@ def train(steps: int) -> float:
     return sum(weight.double().sum().item() for weight in net.parameters())
 
 
-def infer(steps: int) -> float:
+def infer(steps: int, device: str = "cpu", width: int = 32) -> float:
     torch.manual_seed(0)
-    net, x = Net(), torch.randn(2, 8, 32)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+    net, x = Net(width).to(device), torch.randn(2, 8, width, device=device)
+    with torch.inference_mode(), torch.autocast(device, torch.bfloat16):
         return sum(net(x).double().sum().item() for _ in range(steps))
 
 
 if __name__ == "__main__":
     way = sys.argv[1]
-    print("result", train(3) if way == "train" else infer(4))
+    ways = {"train": lambda: train(3), "cuda": lambda: infer(64, "cuda", 1024)}
+    print("result", ways.get(way, lambda: infer(4))())
     if way == "several":
         subprocess.run([sys.executable, __file__, "infer"], check=True)
     if way == "raises":
