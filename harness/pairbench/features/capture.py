@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pairbench.model.record import Record, p50_of
 from pairbench.own_folders import held_folder
 from pairbench.suite.captured import Seen, together
 
+_STDERR = 2  # its descriptor
 _ENDING_S = 60.0  # how long an interrupted program has to end and to write what was seen
 
 
@@ -54,7 +54,7 @@ def _run(command: Sequence[str], whole: Sequence[str], quiet: bool, *, profiles:
         path = os.pathsep.join(filter(None, [hook, os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, **given, "PAIRBENCH_CAPTURE_PACKAGE": package, "PYTHONPATH": path}
         try:
-            program = subprocess.Popen(command, env=environment, stdout=sys.stderr.fileno() if quiet else None)
+            program = subprocess.Popen(command, env=environment, stdout=_STDERR if quiet else None)
         except OSError as error:
             raise UsageError(f"`{command[0]}` cannot be started: {error.strerror}") from error
         try:
