@@ -20,8 +20,7 @@ INTERPRETED = "Triton's interpreter verified it; its times would mean nothing"
 class Selection(Value):
     """One SELECT argument: a suite file, an operator in it, an operator anywhere, a glob, or a whole case key."""
 
-    text: str
-    """The argument as the user wrote it."""
+    text: str  # the argument as the user wrote it
     suite: str | None
     pattern: str | None
     """A name or glob of operator names or case keys; None for everything in the suite. A `suite` of None stands for any."""

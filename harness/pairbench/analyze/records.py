@@ -201,8 +201,7 @@ class Run(Value):
     run_id: str
     started_at: str
     commit: Commit | None
-    confirms: str | None = None
-    """The run whose suspects this one measures again."""
+    confirms: str | None = None  # the run whose suspects this one measures again
 
 
 def to_records(

@@ -53,8 +53,7 @@ class CaseAnswer(Value):
     code: str
     """`right`, `mismatched`, `failed`, `timeout`, `oom`, `skipped`, or `refused` where the baseline has no result."""
     reason: str | None
-    latency: str | None
-    """The latency that the figures are of: `device` or `call`."""
+    latency: str | None  # the latency that the figures are of: `device` or `call`
     p50_ns: Interval | None
     over_baseline: Interval | None
     over_compiled: Interval | None

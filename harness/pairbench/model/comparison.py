@@ -17,11 +17,9 @@ class Acceptance(Value):
     """A level of a series that a person has accepted on purpose. It does not cover further worsening."""
 
     series: Series
-    definition_hash: str | None
-    """The definition whose level was accepted; another definition has another level."""
+    definition_hash: str | None  # the definition whose level was accepted; another definition has another level
     p50_ns: float | None
-    p95_ns: float | None
-    """`p50_ns` and `p95_ns` are latencies of the call."""
+    p95_ns: float | None  # `p50_ns` and `p95_ns` are latencies of the call
     device_p50_ns: float | None = None
     device_p95_ns: float | None = None
     host_p50_ns: float | None = None
@@ -243,8 +241,7 @@ class Moves:
     """How far the median latencies of several series moved, current over reference: 1.02 is 2 % slower."""
 
     series: int
-    known: int
-    """Number of these whose medians were compared; the other fields are of these, and None if there are none."""
+    known: int  # number of these whose medians were compared; the other fields are of these, and None if there are none
     geometric_mean: float | None
     smallest: float | None
     largest: float | None

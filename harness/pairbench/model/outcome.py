@@ -38,14 +38,12 @@ class Correctness(Value):
     mismatched_fraction: float
     rtol: float
     atol: float
-    margin: float
-    """Part of the tolerance left at the worst element: 1 where all are equal, below 0 for a mismatch."""
+    margin: float  # part of the tolerance left at the worst element: 1 where all are equal, below 0 for a mismatch
 
 
 class Compilation(Value):
     compilations: int
-    recompilations: int
-    """Number of these compilations that were made because earlier ones did not fit the inputs."""
+    recompilations: int  # number of these compilations that were made because earlier ones did not fit the inputs
     graph_breaks: int
     notes: tuple[str, ...] = ()
 
@@ -134,8 +132,7 @@ class TimedRound(Value):
     timer: str
     entries: tuple[EntrySamples, ...]
     throttled: tuple[bool, ...]
-    remeasured: int
-    """Number of throttled blocks that were measured again, and so are left out of the statistics."""
+    remeasured: int  # number of throttled blocks that were measured again, and so are left out of the statistics
     stop_reason: str
     telemetry: Telemetry
     measuring_s: float
@@ -196,8 +193,7 @@ class Agreement(StrEnum):
     """How two sides' outputs for the same seeded inputs agree."""
 
     EQUAL = "equal"
-    WITHIN = "within"
-    """The outputs differ in some bits, and are everywhere within the operator's tolerance."""
+    WITHIN = "within"  # the outputs differ in some bits, and are everywhere within the operator's tolerance
     DIFFERENT = "different"
     UNKNOWN = "unknown"
 

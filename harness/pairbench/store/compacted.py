@@ -47,8 +47,7 @@ class CompactedFile(OpenedFile):
         self._place = place
         super().__init__(place, file.path, dataset)
         content = _content_of(self.metadata)
-        self.runs: dict[str, int] = content["runs"]
-        """The number of rows of each run in the file."""
+        self.runs: dict[str, int] = content["runs"]  # the number of rows of each run in the file
         self._cases: list[list[str]] = content["cases"]
         if len(self._cases) != self.metadata.num_row_groups or sum(self.runs.values()) != self.metadata.num_rows:
             raise UnsoundError("does not hold the runs that it names")
@@ -240,8 +239,7 @@ class Files(Value):
     """The files of a dataset from which each run is read once, oldest run first."""
 
     files: tuple[RunFile, ...]
-    left: tuple[RunFile, ...] = ()
-    """Files all of whose rows are in `files`, too."""
+    left: tuple[RunFile, ...] = ()  # files all of whose rows are in `files`, too
     runs: dict[str, dict[str, int]] = field(default_factory=dict)
     """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()

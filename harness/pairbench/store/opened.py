@@ -155,8 +155,7 @@ class OpenedFile:
         if (version := version_of(self.metadata.metadata)) is None:
             raise ForeignFileError(path)
         check_footer(self.metadata, dataset, self._decoded_at_once)
-        self.version = version
-        """The schema version; 0 where that is no number."""
+        self.version = version  # the schema version; 0 where that is no number
         schema, known = self.metadata.schema, fields_of(dataset)
         # The schema names the leaves of a list or a struct; asking for all the paths would double the time.
         self.places = {

@@ -246,8 +246,7 @@ class WholeStore:
         files = dataset_files(place, "records")
         if last is not None:
             files = files.of_runs(files.run_ids[-last:])
-        self.paths: defaultdict[str, list[str]] = defaultdict(list)
-        """The paths of each run's files."""
+        self.paths: defaultdict[str, list[str]] = defaultdict(list)  # the paths of each run's files
         for file in files.files:
             for run_id in file.run_ids:
                 self.paths[run_id].append(file.path)
@@ -315,8 +314,7 @@ class IndexedRun(Value):
     dirty: bool
     confirms: str | None
     devices: frozenset[str]
-    has_series: bool = True
-    """Whether it has a row of any series; False where no suite could be loaded."""
+    has_series: bool = True  # whether it has a row of any series; False where no suite could be loaded
 
     @property
     def started(self) -> dt.datetime | None:
@@ -337,8 +335,7 @@ class RunIndex:
     def __init__(self, place: StoreLocation, name: str, files: Files) -> None:
         self.place = place
         self.name = name
-        self.problems: list[str] = []
-        """A sentence for each file that was opened and cannot be read."""
+        self.problems: list[str] = []  # a sentence for each file that was opened and cannot be read
         self._tell(files.problems)
         self._files = files
         self._heads: dict[str, IndexedRun] = {}

@@ -182,8 +182,7 @@ class Waiting(Value):
     """A folder of the spool, whose run has ended."""
 
     folder: Path
-    store: str
-    """The store that it was meant for, without credentials."""
+    store: str  # the store that it was meant for, without credentials
     why: str
 
     @property
@@ -200,8 +199,7 @@ class Spool:
 
     def __init__(self, location: StoreLocation, name: str, notify: Callable[[str], None]) -> None:
         self.location = location
-        self.why: str | None = None
-        """The first error of the store; None as long as it has not failed."""
+        self.why: str | None = None  # the first error of the store; None as long as it has not failed
         self.folder: Path | None = None
         """The folder with the files that the store did not take; None if there are none, or if no folder could keep them."""
         self._name = name

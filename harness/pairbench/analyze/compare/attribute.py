@@ -152,8 +152,7 @@ class Circumstances(Value):
     elsewhere: str = ""
     another_gpu: str = ""
     """`elsewhere` and `another_gpu` are phrases about another machine, and another GPU of the model; empty where there is none."""
-    interleaved: bool = False
-    """Whether both sides were measured interleaved: then the machine was the same for both."""
+    interleaved: bool = False  # whether both sides were measured interleaved: then the machine was the same for both
 
     @classmethod
     def between(
@@ -235,10 +234,8 @@ class Moved(NamedTuple):
 
     judgement: Judgement
     measured: MeasuredSides
-    shown: tuple[float, float]
-    """The latencies of both sides in ns, as they are shown."""
-    ratio: float
-    """Current over reference, which is known also where nothing tells how far rounds spread."""
+    shown: tuple[float, float]  # the latencies of both sides in ns, as they are shown
+    ratio: float  # current over reference, which is known also where nothing tells how far rounds spread
     minimum: float
     chance: float | None
     """The p value, adjusted for the whole comparison, where the whole interval is beyond the minimum; else None."""

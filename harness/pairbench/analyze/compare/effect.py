@@ -113,10 +113,8 @@ class Effects(Value):
     """One latency of many series; NaN where it is not known on both sides."""
 
     change: Floats
-    error: Floats
-    """The standard error of the change; NaN also where nothing tells how far rounds spread."""
-    p_value: Floats
-    """Two-sided, of there being no change."""
+    error: Floats  # the standard error of the change; NaN also where nothing tells how far rounds spread
+    p_value: Floats  # two-sided, of there being no change
     low: Floats
     high: Floats
     """`change` is the logarithm of current over reference, `low` and `high` are the ends of its 95 % interval."""
@@ -125,8 +123,7 @@ class Effects(Value):
 class Verdicts(Value):
     """Whether each effect is slower, faster or unchanged by a policy; an effect that is none of these is undecided."""
 
-    adjusted: Floats
-    """The p values after Benjamini-Hochberg over all latencies."""
+    adjusted: Floats  # the p values after Benjamini-Hochberg over all latencies
     minimum: Floats
     slower: Bools
     faster: Bools

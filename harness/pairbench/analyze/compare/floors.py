@@ -34,8 +34,7 @@ class Past(NamedTuple):
     p50_ns: float | None
     p95_ns: float | None
     host_ns: float | None
-    latency: str
-    """The latency of `p50_ns` and `p95_ns`: `device` or `call`."""
+    latency: str  # the latency of `p50_ns` and `p95_ns`: `device` or `call`
     sameness: tuple[str | None, ...]
     host_relative: float | None = None
     """The host's time as a multiple of the baseline's; None for a baseline. The host's times are None on a CPU."""

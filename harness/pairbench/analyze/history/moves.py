@@ -36,8 +36,7 @@ class Move(Value):
     before: int
     index: int
     """`before` and `index` are the indices of the last run with a value before the move, and of the first after it."""
-    own: float
-    """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
+    own: float  # the level of the median latency after the move over that before; 1.02 is 2 % slower
     control: float | None
     relative: float | None
     """`own` over `control`: the ratio without changes that both share. None, as `control`, without a control."""
@@ -47,8 +46,7 @@ class Move(Value):
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     reason: str
-    last: int | None = None
-    """The index of the last run of a drift, whose first is `index`; None for a changepoint."""
+    last: int | None = None  # the index of the last run of a drift, whose first is `index`; None for a changepoint
 
     @property
     def size(self) -> float:
@@ -193,15 +191,13 @@ class Step(Value):
     index: int
     outcome: GateOutcome
     reference: float | str | None
-    current: float | str | None
-    """`reference` and `current` are the values before and after, in the unit of the column."""
+    current: float | str | None  # `reference` and `current` are the values before and after, in the unit of the column
     reason: str
     attribution: Attribution | None
     why: str
     """The sentence that says why `attribution` is the likely cause, which a failure that was never seen to work has not."""
     era: tuple[EraChange, ...]
-    ended: int | None = None
-    """Index of the run in which it was no longer so; None while it lasts."""
+    ended: int | None = None  # index of the run in which it was no longer so; None while it lasts
     superseded: bool = False
     """Whether the move ended because something replaced it, such as a new definition, and not because it was undone."""
 
