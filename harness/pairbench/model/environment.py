@@ -129,8 +129,7 @@ def withheld(device_kind: str | None, environment: str | None) -> str | None:
 
 MODES = ("eager", "compile", "graph")
 TIMERS = ("auto", "do_bench")
-OWN_TIMERS = {"cuda": "cuda_event", "cpu": "perf_counter"}
-"""The timer that `auto` stands for, by kind of device."""
+OWN_TIMERS = {"cuda": "cuda_event", "cpu": "perf_counter"}  # the timer that `auto` stands for, by kind of device
 
 
 class Settings(Value):

@@ -111,8 +111,7 @@ STOP_REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
 NOT_REACHED = "the run was interrupted before this was measured"
 NOT_PROFILED = "the run was interrupted before this was profiled"
 """Reasons of entries that an interrupted run skipped, before they were measured or profiled."""
-OUT_OF_BUDGET = "out of budget"
-"""The reason of entries for which a run had no budget left: they come first next time."""
+OUT_OF_BUDGET = "out of budget"  # the reason of entries for which a run had no budget left: they come first next time
 NOT_TRIED = "not tried: something before it is wrong"
 NOTHING_RIGHT = "not timed: none of its variants is right, so there is nothing to compare it with"
 SLOWED, SLOWED_NS = 1.5, 5e3

@@ -5,8 +5,7 @@ from dataclasses import field
 from pairbench.model.case import Case, Claim
 from pairbench.model.plain import Value
 
-BASELINE = "baseline"
-"""The name of every operator's plain implementation."""
+BASELINE = "baseline"  # the name of every operator's plain implementation
 LIBRARY = "library"
 """The kind of a variant that a user would take instead of a kernel of their own, such as PyTorch's function."""
 

@@ -14,8 +14,7 @@ from typing import Any
 from pairbench.errors import UsageError
 from pairbench.model.plain import Value, plain
 
-VARIABLE = "PAIRBENCH_UNIT"
-"""The environment variable with the key of the unit that a run is made for."""
+VARIABLE = "PAIRBENCH_UNIT"  # the environment variable with the key of the unit that a run is made for
 
 
 class Unit(Value):

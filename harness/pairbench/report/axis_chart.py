@@ -8,7 +8,7 @@ from functools import partial
 
 from pairbench.errors import SelectionError
 from pairbench.model.outcome import Status
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import LATENCIES, Record, interval_of, p50_of, result_of, speedup_of
 from pairbench.report import units
@@ -200,10 +200,8 @@ def _groups(records: Sequence[tuple[Record, Axes]], x: str) -> dict[str, list[tu
         for one, case in records
     ]
     varying = [len(set(values)) > 1 for values in zip(*keys, strict=True)]
-    panels: dict[str, list[tuple[Record, Axes]]] = {}
-    for record, key in zip(records, keys, strict=True):
-        panels.setdefault(", ".join(itertools.compress(key, varying)), []).append(record)
-    return panels
+    titles = (", ".join(itertools.compress(key, varying)) for key in keys)
+    return grouped(zip(titles, records, strict=True))
 
 
 def _panel(title: str, group: Sequence[tuple[Record, float]], quantity: str, *, modes: bool) -> AxisPanel:

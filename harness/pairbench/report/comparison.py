@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.latency import suspicious
 from pairbench.model.comparison import Calibration, Change, Comparison, GateOutcome, Judgement, Verdict, moves_of
+from pairbench.model.plain import grouped
 from pairbench.model.record import HOST
 from pairbench.report import comparison_words as words
 from pairbench.report import render as page
@@ -104,9 +105,8 @@ def _outcomes(comparison: Comparison) -> list[_Outcome]:
         if judged:  # those in the same environment first, the others below what changed in theirs
             groups = [(heading, list(those)) for heading, those in groupby(sorted(changes, key=era), key=era)]
         else:
-            by_reason: dict[str, list[Change]] = {}
-            for change in sorted(changes, key=lambda change: change.series):
-                by_reason.setdefault(shorten(change.reason, 400), []).append(change)
+            in_order = sorted(changes, key=lambda change: change.series)
+            by_reason = grouped((shorten(change.reason, 400), change) for change in in_order)
             groups = sorted(by_reason.items(), key=lambda item: -len(item[1]))
         sections.append(_Outcome(_TITLES[outcome], groups, outcome in _BAD, judged))
     return [section for section in sections if section.groups]

@@ -12,6 +12,7 @@ from pairbench.analyze.facts import ceilings_of, series_facts
 from pairbench.model.case import TIERS
 from pairbench.model.environment import MODES, about_precision, withheld
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
+from pairbench.model.plain import grouped
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import CALL, Record, Series, result_of, speedup_of, speedup_over
 from pairbench.model.site import SeriesFacts, SeriesStatus
@@ -320,10 +321,8 @@ def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str
     """
     if len(records) <= _SCREEN:
         return []
-    pairs: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        if record.role != "baseline" and record.status != Status.SKIPPED:
-            pairs.setdefault((*operator_of(record), record.implementation), []).append(record)
+    tried = [one for one in records if one.role != "baseline" and one.status != Status.SKIPPED]
+    pairs = grouped(((*operator_of(record), record.implementation), record) for record in tried)
     wrong = sum(any(Status(one.status).bad for one in several) for several in pairs.values())
     lines = [f"Pairs: {len(pairs) - wrong} of {len(pairs)} are right"]
     best: dict[tuple[object, ...], tuple[float, Record]] = {}

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from pairbench.analyze.history.moves import MARGINS, STATUS, Move, Step
 from pairbench.analyze.history.points import moment_of
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.model.record import Record, Series
 from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunHead
 
@@ -122,10 +122,7 @@ def series_events(
     points = trend.points
     failures = [step for step in trend.steps if step.outcome is GateOutcome.FAILED]
     found = [_series_event(trend, "failed", None, [step], accepted) for step in failures]
-    places: defaultdict[int, list[Step]] = defaultdict(list)
-    for step in trend.steps:
-        if step not in failures:
-            places[step.index].append(step)
+    places = grouped((step.index, step) for step in trend.steps if step not in failures)
     moves: dict[int, MoveLife] = {}
     for life in lives_of(trend):
         if life.move.attribution is Attribution.ENVIRONMENT:
@@ -285,10 +282,7 @@ Measured = Mapping[RunKey, Collection[Series]]
 
 def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
     """Return the events of some series, the newest first; events between runs that are not in `heads` are left out."""
-    by_key: defaultdict[Key, list[SeriesEvent]] = defaultdict(list)
-    for one in several:
-        if (one.after, one.key[1]) in heads:
-            by_key[one.key].append(one)
+    by_key = grouped((one.key, one) for one in several if (one.after, one.key[1]) in heads)
     ids, runs = set(map(id_of, by_key)), runs_by_device(heads)
     return _newest_first(
         _event(key, several, heads, tuple(_other_ids(key, several, runs[key[1]], ids)))
@@ -298,10 +292,8 @@ def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]
 
 def runs_by_device(heads: Heads) -> dict[str, list[RunHead]]:
     """Return the runs of each device model, the oldest first."""
-    runs: defaultdict[str, list[RunHead]] = defaultdict(list)
-    for (_, device_name), head in sorted(heads.items(), key=lambda one: (one[1].started_at, one[0])):
-        runs[device_name].append(head)
-    return runs
+    in_order = sorted(heads.items(), key=lambda one: (one[1].started_at, one[0]))
+    return grouped((device_name, head) for (_, device_name), head in in_order)
 
 
 def id_of(key: Key) -> str:

@@ -22,6 +22,7 @@ from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change, GateOutcome, Verdict
 from pairbench.model.outcome import OUT_OF_BUDGET
+from pairbench.model.plain import grouped
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import COLUMNS, RESULT_COLUMNS, LazyRecords, Record, Series, sampled_as
 from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
@@ -343,10 +344,8 @@ class SiteReading:
         self, find: Find = lambda *_: None, make: Make[RunFacts] = lambda _, facts: facts, each: Each = one_by_one
     ) -> Iterator[tuple[str, str, Any, Any]]:
         """Yield every run that `find` does not find, as `operators` does; their pages show events, so these come after the operators."""
-        shown: defaultdict[RunKey, list[Event]] = defaultdict(list)
-        for event in self.facts.events:
-            for run_id in filter(None, {event.after.run_id, event.ended}):
-                shown[run_id, event.device_name].append(event)
+        ends = ((event, {event.after.run_id, event.ended}) for event in self.facts.events)
+        shown = grouped(((run_id, event.device_name), event) for event, both in ends for run_id in filter(None, both))
         pages: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
         for row in self.facts.rows:
             pages[row.device_name].add((row.device_name, row.suite, row.operator))

@@ -37,7 +37,7 @@ def fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str
         yield ".".join(path), _text(value)
 
 
-def grouped(environment: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
+def field_groups(environment: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
     """Return the fields by the first part of their path; those that are in no group come first, under an empty name."""
     groups: dict[str, list[tuple[str, str]]] = {"": []}
     for name, value in environment.items():

@@ -6,7 +6,6 @@ Nobody is to blame for the former, and after some runs they are noted and no lon
 import datetime as dt
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome
+from pairbench.model.plain import grouped
 from pairbench.model.record import Series
 from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
 from pairbench.site.events import Heads, Measured, RunKey, id_of, runs_by_device
@@ -70,9 +70,7 @@ def environment_events(shifts: Iterable[Shift], heads: Heads) -> Iterator[Event]
     """
     least = math.log1p(DEFAULT.minimum_effect) / 2
     by_device = runs_by_device(heads)
-    by_run: defaultdict[RunKey, list[Shift]] = defaultdict(list)
-    for shift in shifts:
-        by_run[shift.run_id, shift.moved.series.device_name].append(shift)
+    by_run = grouped(((shift.run_id, shift.moved.series.device_name), shift) for shift in shifts)
     for (run_id, device_name), together in sorted(by_run.items()):
         runs = by_device[device_name]
         place = [one.run_id for one in runs].index(run_id)
@@ -125,10 +123,7 @@ def new_operator(
 
 def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
     """Return the events of each id: the event with this key, else all events that have it among their aliases."""
-    found: defaultdict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        for key in event.aliases:
-            found[key].append(event)
+    found = grouped((key, event) for event in events for key in event.aliases)
     return {**found, **{event.key: [event] for event in events}}
 
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.store import opened
 from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, CHANGED, WIDTH, OpenedFile, checksum_of, footer_of, problem_of, read_content
@@ -328,11 +328,7 @@ def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
     """Return the parts that lie beside the one file that was made of them, by that file's path."""
     files = list(files)
     wholes = {file.path for file in files if not file.is_part}
-    parts: dict[str, list[str]] = {}
-    for file in files:
-        if file.is_part and file.whole in wholes:
-            parts.setdefault(file.whole, []).append(file.path)
-    return parts
+    return grouped((file.whole, file.path) for file in files if file.is_part and file.whole in wholes)
 
 
 def tidy(place: StoreLocation, files: Iterable[RunFile]) -> None:

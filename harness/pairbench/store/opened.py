@@ -28,10 +28,8 @@ from pairbench.store.schema import IDENTITY, UnsoundError, checked_constant, con
 CHANGED = "its content does not fit its checksum: it was changed, or the disk has changed it"
 _MARK = b"pairbench:crc32:"
 WIDTH = 4
-SEAL = len(_MARK) + WIDTH
-"""Bytes of the mark and the checksum behind it."""
-END = 8
-"""Bytes behind the footer: its length, and parquet's own mark."""
+SEAL = len(_MARK) + WIDTH  # bytes of the mark and the checksum behind it
+END = 8  # bytes behind the footer: its length, and parquet's own mark
 
 
 def sealed(content: pa.Buffer) -> pa.Buffer:

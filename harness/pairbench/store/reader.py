@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pairbench.errors import StoreError
 from pairbench.model.outcome import OUT_OF_BUDGET
-from pairbench.model.plain import Value, redacted
+from pairbench.model.plain import Value, grouped, redacted
 from pairbench.model.record import CALL, COLUMNS, DEVICE, STREAM, Record, Samples, Series
 from pairbench.store.compacted import Files, ranks, tidy
 from pairbench.store.files import Reading
@@ -115,11 +115,9 @@ def runs(store: Store) -> Reading[tuple[RunSummary, ...]]:
     shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
     columns = [*shared, "device_name", "status"]
     table, problems = _read(store, "records", columns=columns)
-    by_run: dict[str, list[Row]] = defaultdict(list)
-    for row in _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
-        by_run[row["run_id"]].append(row)
+    counted = _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist()
     summaries = []
-    for _, rows in sorted(by_run.items(), reverse=True):
+    for _, rows in sorted(grouped((row["run_id"], row) for row in counted).items(), reverse=True):
         statuses = sum((Counter({row["status"]: row["count_all"]}) for row in rows), Counter[str]())
         devices = tuple(sorted({row["device_name"] for row in rows}))
         first = {name: rows[0][name] for name in shared}
@@ -246,10 +244,9 @@ class WholeStore:
         files = dataset_files(place, "records")
         if last is not None:
             files = files.of_runs(files.run_ids[-last:])
-        self.paths: defaultdict[str, list[str]] = defaultdict(list)  # the paths of each run's files
-        for file in files.files:
-            for run_id in file.run_ids:
-                self.paths[run_id].append(file.path)
+        self.paths = grouped(
+            (run_id, file.path) for file in files.files for run_id in file.run_ids
+        )  # of each run's files
         whole, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
         self._table = whole.unify_dictionaries().combine_chunks()
 
@@ -339,10 +336,7 @@ class RunIndex:
         self._tell(files.problems)
         self._files = files
         self._heads: dict[str, IndexedRun] = {}
-        by_run: dict[str, list[RunFile]] = defaultdict(list)
-        for file in files.files:
-            for run_id in file.run_ids:
-                by_run[run_id].append(file)
+        by_run = grouped((run_id, file) for file in files.files for run_id in file.run_ids)
         self._unread = {run_id: by_run[run_id] for run_id in sorted(by_run)}
 
     @classmethod
@@ -395,9 +389,7 @@ class RunIndex:
 
     def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Row]]:
         heads = list(heads)
-        rows: dict[str, list[Row]] = defaultdict(list)
-        for name, row in self._distinct(columns, self._files_of(heads).files):
-            rows[name].append(row)
+        rows = grouped(self._distinct(columns, self._files_of(heads).files))
         return {head.run_id: [row for name in sorted(head.names) for row in rows[name]] for head in heads}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
@@ -427,9 +419,7 @@ class RunIndex:
                 if file.path not in files:
                     files[file.path] = file
                     pending += file.run_ids
-        by_run: dict[str, list[tuple[str, Row]]] = defaultdict(list)
-        for name, row in self._distinct(_COLUMNS, files.values()):
-            by_run[row["run_id"]].append((name, row))
+        by_run = grouped((row["run_id"], (name, row)) for name, row in self._distinct(_COLUMNS, files.values()))
         for run_id, of_run in by_run.items():
             before = self._heads[run_id].names if run_id in self._heads else frozenset[str]()
             first = of_run[0][1]

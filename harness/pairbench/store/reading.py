@@ -116,8 +116,7 @@ def _attempt(
     return problem
 
 
-SINCE = 4
-"""The first version whose files have all these columns."""
+SINCE = 4  # the first version whose files have all these columns
 
 _KEYS = ("run_id", "device_uuid", "suite", "case", "mode", "implementation")
 _LISTS = {"call_round_p50_ns": "round_p50_ns", "call_round_p95_ns": "round_p95_ns"}

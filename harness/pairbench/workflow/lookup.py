@@ -21,7 +21,7 @@ from pairbench.errors import SelectionError, StoreError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor, Side
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
-from pairbench.model.plain import Value, redacted
+from pairbench.model.plain import Value, grouped, redacted
 from pairbench.model.record import CALL, COLUMNS, DEVICE, RESULT_COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted, matches, parse_selection
 from pairbench.store import reader
@@ -78,9 +78,7 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
     stored = dataset_files(place, "records")
     problems = stored.problems
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
-    by_device: defaultdict[str, list[RunFile]] = defaultdict(list)
-    for file in stored.files:
-        by_device[file.device_slug].append(file)
+    by_device = grouped((file.device_slug, file) for file in stored.files)
     newest = ([file for several in by_device.values() for file in several[-number:]] for number in _NEWEST)
     for stage, files in enumerate([*newest, stored.files]):
         unread = [file for file in files if file not in looked]

@@ -18,8 +18,7 @@ from pairbench.model.comparison import Floor, GateOutcome
 from pairbench.model.record import DEVICE, HOST, Record, Series, result_of
 from pairbench.stats import row_medians
 
-LEAST_RUNS = 5
-"""The number of runs below which nothing can be said of a series' noise."""
+LEAST_RUNS = 5  # the number of runs below which nothing can be said of a series' noise
 _LATEST = 30  # the number of newest runs that count: older ones are no measure of the present noise
 _TELLING = 8  # the number of changes that it takes to tell a spike or a step from noise
 _FAR = 4.0  # the number of standard deviations beyond which a value is a spike, or a difference a step

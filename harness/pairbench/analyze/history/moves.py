@@ -171,8 +171,7 @@ def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list
 
 MARGINS = ("margin", "oracle_ratio")
 STATUS = "status"
-COLUMNS = (*METRICS, *MARGINS, "launch_status")
-"""Columns of a record that steps are found in, besides its status."""
+COLUMNS = (*METRICS, *MARGINS, "launch_status")  # columns of a record that steps are found in, besides its status
 
 _WORSE = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED)
 _METRICS = (*METRICS, *MARGINS)
