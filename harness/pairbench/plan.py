@@ -68,8 +68,7 @@ class Wanted(Value):
     implementations: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
-    device: str | None = None
-    """`cpu`, `cuda`, a device model or a part of its name; `auto`, `all` and None stand for any."""
+    device: str | None = None  # `cpu`, `cuda`, a device model or part of its name; `auto`, `all`, None stand for any
 
     def takes(
         self, implementation: str | None, mode: str | None, tier: str | None, *, beside: str | None = None

@@ -50,8 +50,7 @@ class CaseAnswer(Value):
 
     case: str | None
     mode: str | None
-    code: str
-    """`right`, `mismatched`, `failed`, `timeout`, `oom`, `skipped`, or `refused` where the baseline has no result."""
+    code: str  # `right`, `mismatched`, `failed`, `timeout`, `oom`, `skipped`; `refused` if the baseline has no result
     reason: str | None
     latency: str | None  # the latency that the figures are of: `device` or `call`
     p50_ns: Interval | None

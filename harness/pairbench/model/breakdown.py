@@ -13,8 +13,7 @@ class KernelCount(Value):
 
     name: str
     count: int
-    total_ns: float
-    """Time on the device per call in ns, all launches together; profiled, so an indication and never a latency."""
+    total_ns: float  # time on the device per call in ns, all launches; profiled, so an indication and never a latency
 
 
 class KernelBuild(Value):
@@ -63,13 +62,11 @@ class SourceLine(Value):
     """Kind of work: `cast`, `copy`, `cache` (a write into the operator's state), `transfer` (between devices), or `sync`."""
     op: str
     detail: str
-    file: str
-    """The file's path relative to the suite's folder where it is below it, else without folders of this machine."""
+    file: str  # path relative to the suite's folder where it is below it, else without folders of this machine
     line: int
     function: str
     code: str
-    called_from: str = ""
-    """File and line of the call where the line is in a function that several lines call; else empty."""
+    called_from: str = ""  # file and line of the call, for a line in a function that several lines call; else empty
     modules: tuple[str, ...]
     count: int
     bytes: int
@@ -89,8 +86,7 @@ class Idle(Value):
     span_ns: float
     busy_ns: float
     starved_ns: float  # time in ns in which the device was idle because the host had not yet launched the next kernel
-    after_sync_ns: float
-    """The part of `starved_ns` right after a wait of the host for the device, which empties the queue."""
+    after_sync_ns: float  # part of `starved_ns` right after a wait of the host for the device, which empties the queue
 
 
 class Breakdown(Value):
@@ -102,8 +98,7 @@ class Breakdown(Value):
     graph_launches: int = 0
     waits: tuple[DeviceWait, ...] = ()
     idle: Idle | None = None  # the device's busy and idle time; None on a CPU
-    whole_ns: float
-    """Time in ns that the `pieces` should add up to: the device's busy time, or a CPU's clock around the call."""
+    whole_ns: float  # ns that the `pieces` should add up to: the device's busy time, or a CPU's clock around the call
     notes: tuple[str, ...] = ()
 
 

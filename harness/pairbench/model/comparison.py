@@ -128,8 +128,7 @@ class Floor(Value):
     runs: int
     source: str
     latency: str = "call"
-    host: float | None = None
-    """How far the median host time moves, in log units; None where no calibration has looked at it."""
+    host: float | None = None  # how far the median host time moves, in log units; None if no calibration looked at it
     host_relative: float | None = None
     """How far the host's time moves relative to the baseline's; None as `host` is, and for baselines."""
 

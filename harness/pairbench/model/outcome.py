@@ -57,8 +57,7 @@ class Verification(Value):
     uncapturable: str | None = None
     capturable: bool | None = None
     compilation: Compilation | None = None
-    reuses_output: bool | None = None
-    """Whether a call returns memory that an earlier call has returned; None where that was not seen."""
+    reuses_output: bool | None = None  # whether a call returns memory that an earlier one returned; None where not seen
     repeat_error: float | None = None
     """Largest difference between the outputs of three calls on the same inputs, 0 where they are equal to the bit; None where that is not known."""
 

@@ -19,8 +19,7 @@ class ImplementationDescription(Value):
     builds_on: str = ""
     consumes: tuple[str, ...] = ()
     kind: str = ""
-    packages: dict[str, str] = field(default_factory=dict)
-    """The installed versions of the packages that it needs, by name."""
+    packages: dict[str, str] = field(default_factory=dict)  # installed versions of the packages that it needs, by name
 
     @property
     def gpus(self) -> int:
@@ -41,8 +40,7 @@ class OperatorDescription(Value):
     costs: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Floating-point operations and bytes by case key; empty where no cost is declared."""
     claims: tuple[Claim, ...] = ()
-    left_out: tuple[str, ...] = ()
-    """Workloads, solutions and candidates of a problem that were not taken, a sentence each."""
+    left_out: tuple[str, ...] = ()  # sentences on workloads, solutions and candidates of a problem that were not taken
     code_digest: str = ""
     """Digest of all code that the operator reaches, methods of classes included, which hashes leave out; only for `--changed-since`."""
 

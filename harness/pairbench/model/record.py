@@ -347,8 +347,7 @@ class LazyRecords:
         """Return a column's values."""
         self.column: Callable[[str], Any] = column or self.values
         """Return a column as it was read: an array of pyarrow, or a list."""
-        self.derived: dict[tuple[Any, ...], Any] = {}
-        """What functions that are `derived` have computed from these records."""
+        self.derived: dict[tuple[Any, ...], Any] = {}  # what functions that are `derived` computed from these records
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "LazyRecords":

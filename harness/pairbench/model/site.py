@@ -67,8 +67,7 @@ class OverviewRow(Value):
     """The latency that the speedups are of: `device` or `call`; `device and call` where it is not the same in all cases."""
     host_bound: tuple[str, ...]
     """Cases in which the host limits that variant: it takes longer to issue a call than the device to do its work."""
-    losing: tuple[str, ...]
-    """Cases in which that variant is slower than the baseline: the upper end of its interval is below 1."""
+    losing: tuple[str, ...]  # cases in which that variant is slower than the baseline: the whole interval is below 1
     statuses: Mapping[str, int]
     margin: float | None
     launches_before: tuple[int, int] | None
@@ -156,8 +155,7 @@ class Triage(Value):
 class Event(Value):
     """A change of some series of one device model between two runs."""
 
-    key: str
-    """Identifies the event; it stays the same from build to build, and from the first alarm to the level that is found."""
+    key: str  # identifies the event, the same from build to build, and from the first alarm to the level that is found
     kind: str
     """Kind of event: `moved` to a new level or count, `newest` for worse in one run that was the newest, `drift`, `failed`, and of many
     series together `environment` and `new`, a new operator."""
@@ -176,8 +174,7 @@ class Event(Value):
     last: RunHead | None = None
     of: int = 0  # the number of series that were measured on both sides of a change of environment; 0 for all else
     median: float | None = None
-    aliases: tuple[str, ...] = ()
-    """Keys that the event may have had on other device models, or while fewer runs were known."""
+    aliases: tuple[str, ...] = ()  # keys that it may have had on other device models, or while fewer runs were known
     triage: Triage | None = None
     """What a person said of it last; None where nobody did, and of its parts on other device models."""
 
@@ -293,8 +290,7 @@ class SiteFacts(Value):
     """The facts that every page has; runs, events and breakdowns are in order, the newest first."""
 
     store: str
-    repository: str | None
-    """Address of the repository on the web, for links to commits and sources; None where it is not known."""
+    repository: str | None  # address of the repository on the web, for links to commits and sources; None if unknown
     runs: tuple[RunHead, ...]
     rows: tuple[OverviewRow, ...] = ()
     events: tuple[Event, ...] = ()

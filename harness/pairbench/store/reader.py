@@ -303,8 +303,7 @@ class IndexedRun(Value):
     """One run, without its measurements."""
 
     run_id: str
-    names: frozenset[str] = field(repr=False)
-    """The runs that its files are named after: a renamed file still holds its run."""
+    names: frozenset[str] = field(repr=False)  # runs that its files are named after: a renamed file still holds its run
     started_at: str
     commit: str | None
     branch: str | None

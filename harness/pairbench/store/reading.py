@@ -30,8 +30,7 @@ from pairbench.store.schema import SCHEMA_VERSION
 _Read = Callable[[OpenedFile], Value]
 _THREADS_REMOTE = 32  # files of an object store are waited for side by side
 _ROW = 500  # about the bytes of a row of a few columns as a dict
-_LISTINGS = 10
-"""Listings in which a run is looked for whose files were gone as they were read; it closes once, so one is enough."""
+_LISTINGS = 10  # listings in which a run is sought whose files were gone when read; it closes once, so one is enough
 
 
 def stored_files(place: StoreLocation, dataset: str) -> Files:

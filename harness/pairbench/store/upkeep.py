@@ -35,8 +35,7 @@ class Merged(Value):
     runs: int
     files: int
     size: int
-    now: int
-    """`files` is by how many files there are fewer; `size` the bytes of the merged ones, and `now` of the new ones."""
+    now: int  # `files` is by how many files there are fewer; `size` the bytes of the merged ones, `now` of the new ones
     problems: tuple[str, ...]
 
 

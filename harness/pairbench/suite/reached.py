@@ -31,8 +31,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 class ReachedFiles(NamedTuple):
     tree: frozenset[Path]
     """The suite's file and the files that it imports from the tree of suites, kernels included; hashes cover them."""
-    packages: frozenset[Path]
-    """Files of the same repository that it imports by their packages' names; no hash covers them."""
+    packages: frozenset[Path]  # files of its repository that it imports by their packages' names; no hash covers them
 
 
 def reached_files(suite: Path, repository: Path) -> ReachedFiles:

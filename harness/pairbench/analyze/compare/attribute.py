@@ -85,8 +85,7 @@ def _leaves(value: Any, name: str) -> list[tuple[str, str]]:
     return [leaf for each, item in names for leaf in _leaves(item, each)]
 
 
-_NOTICEABLE_NS = 500.0
-"""The least difference that counts: profiled times of every kernel differ by this much from run to run."""
+_NOTICEABLE_NS = 500.0  # least difference that counts: profiled times of all kernels differ by this much between runs
 
 
 def kernel_changes(reference: Record, current: Record) -> tuple[KernelChange, ...]:
@@ -239,8 +238,7 @@ class Moved(NamedTuple):
     minimum: float
     chance: float | None
     """The p value, adjusted for the whole comparison, where the whole interval is beyond the minimum; else None."""
-    relative: Interval | None
-    """The change relative to the baseline, where only that one is large enough to count; else None."""
+    relative: Interval | None  # change relative to the baseline, where only that is large enough to count; else None
 
 
 _MOVED = (Verdict.SLOWER, Verdict.FASTER)

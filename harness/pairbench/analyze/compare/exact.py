@@ -33,8 +33,7 @@ class Matched:
     """New, missing, incomparable, or failed with the whole suite; None where there is something to judge."""
     reason: str = ""
     attribution: Attribution | None = None
-    left_out_runs: tuple[str, ...] = ()
-    """The reference runs that measured another source than the newest of them, oldest first."""
+    left_out_runs: tuple[str, ...] = ()  # runs of the reference with another source than its newest one, oldest first
 
 
 BAD = frozenset(status.value for status in Status if status.bad)

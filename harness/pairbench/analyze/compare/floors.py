@@ -22,8 +22,7 @@ LEAST_RUNS = 5  # the number of runs below which nothing can be said of a series
 _LATEST = 30  # the number of newest runs that count: older ones are no measure of the present noise
 _TELLING = 8  # the number of changes that it takes to tell a spike or a step from noise
 _FAR = 4.0  # the number of standard deviations beyond which a value is a spike, or a difference a step
-_STEPS = 0.1
-"""The largest part of the differences that can be steps; with more of them, steps are how this series behaves."""
+_STEPS = 0.1  # largest part of the differences that can be steps; with more, steps are how this series behaves
 _NORMAL = 1.959963984540054
 
 

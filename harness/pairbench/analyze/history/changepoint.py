@@ -113,8 +113,7 @@ def _sequence(before: Flags, after: Flags, rises: Floats, high: Floats) -> Float
     return np.asarray(terms[:4].sum(axis=0) - terms[4:].sum(axis=0) - math.log(2))
 
 
-MIN_RUNS = 4
-"""The length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet."""
+MIN_RUNS = 4  # length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet
 
 _PENALTY = 7.0
 _FINEST = 1e-4  # the standard deviation in log units below which noise is not believed: 0.01 %

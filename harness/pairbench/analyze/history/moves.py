@@ -34,8 +34,7 @@ class Move(Value):
     """A changepoint: the series, or its speedup, moved between two runs to a level that lasted; or a drift over many runs."""
 
     before: int
-    index: int
-    """`before` and `index` are the indices of the last run with a value before the move, and of the first after it."""
+    index: int  # `before`, `index`: indices of the last run with a value before the move, and of the first after it
     own: float  # the level of the median latency after the move over that before; 1.02 is 2 % slower
     control: float | None
     relative: float | None

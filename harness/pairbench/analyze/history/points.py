@@ -50,8 +50,7 @@ def _codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
 
 class SeriesPoint(Value):
     record: Record
-    control: Record | None
-    """The control's record in the same run and on the same device; None where the control has none there."""
+    control: Record | None  # the control's record of the same run and device; None where the control has none there
     part: int  # the number of the run's part, from 0; a new part begins with each change of the definition
     latency: Latency = CALL
     gpu: str | None = None  # the GPU's UUID, where the run has the series on one GPU alone
