@@ -211,8 +211,7 @@ def _panel(title: str, group: Sequence[tuple[Record, float]], quantity: str, *, 
         key = (record.implementation or "", record.mode or "")
         if (value := _value(record, quantity)) is not None:
             lines.setdefault(key, {})[x] = AxisPoint(x=x, y=value.estimate, low=value.low, high=value.high)
-        # They cross by the speedup of the latency that is drawn.
-        latency = _LATENCIES.get(quantity)
+        latency = _LATENCIES.get(quantity)  # they cross by the speedup of the latency that is drawn
         speedup = interval_of(record, latency.speedup) if latency else speedup_of(record)
         if record.role != BASELINE and speedup and speedup.estimate:
             ratios.setdefault(key, {})[x] = speedup.estimate

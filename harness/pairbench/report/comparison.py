@@ -317,8 +317,7 @@ def _annotation(level: str, change: Change) -> str:
     lines = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
     message = "\n".join([name, *filter(None, lines), *words.remarks(change)])
     title = f"{change.outcome}: {shorten(change.series.operator, 80)} {shorten(change.series.implementation, 60)}"
-    # Only in the checkout can GitHub show the suite.
-    path = PurePosixPath(clean(change.series.suite))
+    path = PurePosixPath(clean(change.series.suite))  # only in the checkout can GitHub show the suite
     inside = path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts and len(str(path)) <= 300
     return _command(level, message, title=title, file=str(path) if inside else "")
 
@@ -329,7 +328,6 @@ def _command(level: str, message: str, **properties: str) -> str:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    # The percent sign first, for the others bring some.
-    for letter in f"%\r\n{more}":
+    for letter in f"%\r\n{more}":  # the percent sign first, for the others bring some
         text = text.replace(letter, f"%{ord(letter):02X}")
     return text

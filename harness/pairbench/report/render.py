@@ -40,13 +40,11 @@ class Terminal(Value):
     def paint(self, *things: Any) -> str:
         system = "standard" if self.color else None
         tint: dict[str, Any] = {"force_terminal": self.color, "no_color": not self.color, "color_system": system}
-        console = Console(
-            file=io.StringIO(), width=self.width or _ENDLESS, highlight=False, legacy_windows=False, **tint
-        )
-        with console.capture() as capture:
-            for thing in things:
-                console.print(thing)
-        return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+        width, shown = self.width or _ENDLESS, io.StringIO()
+        console = Console(file=shown, width=width, highlight=False, legacy_windows=False, **tint)
+        for thing in things:
+            console.print(thing)
+        return "".join(f"{line.rstrip()}\n" for line in shown.getvalue().splitlines())
 
 
 def render_rows(

@@ -422,8 +422,7 @@ class SiteReading:
 
 def about_of(config: Config, suite: str) -> Mapping[str, About]:
     """Return the description of each operator of a suite, as far as the suite's file is here."""
-    # A name out of a store chooses no file outside the folders of suites.
-    name = PurePosixPath(suite)
+    name = PurePosixPath(suite)  # a name out of a store chooses no file outside the folders of suites
     if name.is_absolute() or ".." in name.parts:
         return {}
     places = [config.root / suite, catalogue_folder("suites").parent / suite]

@@ -83,8 +83,7 @@ def script(name: str, value: object) -> bytes:
     try:
         text = _json(value)
     except ValueError:
-        # Looked for only where there is one: most values are large and have none.
-        text = _json(plain(value))
+        text = _json(plain(value))  # looked for only where there is one: most values are large and have none
     if len(text) > _PACKED:
         return b'pairbench.packed(%s, "%s");\n' % (_json(name).encode("ascii"), packed(text.encode("ascii")))
     return f"pairbench.data({_json(name)}, {text});\n".encode("ascii")
@@ -267,6 +266,4 @@ _FEW = 20  # number of values up to which an array saves no time
 
 def _cut(values: Sequence[float]) -> list[float | None]:
     """Return each value to four digits, as `figures` does."""
-    if len(values) <= _FEW:
-        return [figures(value, _DIGITS) for value in values]
-    return rounded([values], _DIGITS)[0]
+    return [figures(value, _DIGITS) for value in values] if len(values) <= _FEW else rounded([values], _DIGITS)[0]

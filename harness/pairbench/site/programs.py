@@ -90,8 +90,7 @@ def index_json(facts: SiteFacts) -> File:
     rows = sorted(facts.rows, key=_identity)
     lists = {"runs": facts.runs, "rows": rows, "events": facts.events, "problems": facts.problems}
     lines = [f'{{"schema": {SCHEMA}', f'"store": {_line(facts.store)}', f'"repository": {_line(facts.repository)}']
-    # One line an item, so that a difference of two builds shows what changed.
-    for name, items in lists.items():
+    for name, items in lists.items():  # one line an item, so that a difference of two builds shows what changed
         body = ",\n".join(_line(item) for item in items)
         lines.append(f'"{name}": [\n{body}\n]' if body else f'"{name}": []')
     return File(path="index.json", content=(",\n".join(lines) + "}\n").encode(errors="replace"))

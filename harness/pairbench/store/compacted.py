@@ -282,8 +282,7 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Files:
     left: list[RunFile] = []
     for file in files:
         if not file.is_compacted:
-            # A part goes with the run's own file.
-            _, path = best.get((file.folder, file.run_id), (0, file.whole))
+            _, path = best.get((file.folder, file.run_id), (0, file.whole))  # a part goes with the run's own file
             (kept if path == file.whole else left).append(file)
         elif file.path in runs:
             of_file = runs[file.path]

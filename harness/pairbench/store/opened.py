@@ -204,8 +204,7 @@ class OpenedFile:
         leaves = map(self.metadata.schema.column, range(len(self.metadata.schema.names)))
         paths = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         wanted = [path for path in paths if names is None or path.partition(".")[0] in names]
-        # Opening takes as long as reading a few columns.
-        is_open = set(wanted).issubset(texts_of(known.values()))
+        is_open = set(wanted).issubset(texts_of(known.values()))  # opening takes as long as reading a few columns
         return self._parquet if is_open else _open(self._content, wanted, self.metadata)
 
     def constants(self, names: Iterable[str]) -> dict[str, Any]:

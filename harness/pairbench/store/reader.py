@@ -168,9 +168,7 @@ def _scan(
     """Return some columns of the rows that have some values, oldest run first; the run's id is among them."""
     wanted = _values_of(where, place)
     stored = [name for name in dict.fromkeys([*names, *wanted]) if name not in PARTITIONS.names]
-    kinds = {
-        name: TEXT if name in PARTITIONS.names else type_of(dataset, name) for name in (*stored, *PARTITIONS.names)
-    }
+    kinds = {name: type_of(dataset, name) for name in stored} | dict.fromkeys(PARTITIONS.names, TEXT)
     empty = pa.schema([(name, kinds[name]) for name in names]).empty_table()
 
     @functools.cache  # most values are those of other files, too
@@ -244,9 +242,8 @@ class WholeStore:
         files = dataset_files(place, "records")
         if last is not None:
             files = files.of_runs(files.run_ids[-last:])
-        self.paths = grouped(
-            (run_id, file.path) for file in files.files for run_id in file.run_ids
-        )  # of each run's files
+        # The paths of each run's files.
+        self.paths = grouped((run_id, file.path) for file in files.files for run_id in file.run_ids)
         whole, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
         self._table = whole.unify_dictionaries().combine_chunks()
 
@@ -365,8 +362,7 @@ class RunIndex:
         """Yield the heads, newest first, reading as they are asked for."""
         seen: set[str] = set()
         while True:
-            # A head that was read out of turn waits for its turn.
-            newest_unread = next(reversed(self._unread), "")
+            newest_unread = next(reversed(self._unread), "")  # a head that was read out of turn waits for its turn
             for run_id in sorted(self._heads.keys() - seen, reverse=True):
                 if run_id > newest_unread:
                     seen.add(run_id)
@@ -392,8 +388,7 @@ class RunIndex:
         return {head.run_id: [row for name in sorted(head.names) for row in rows[name]] for head in heads}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
-        # A frame would have an object for each row's text.
-        run_ids = {name for head in heads for name in head.names}
+        run_ids = {name for head in heads for name in head.names}  # a frame would have an object for each row's text
         table, problems = _read(self.place, "records", columns=columns, run_ids=run_ids)
         self._tell(problems)
         return {name: python_values(table.column(name)) for name in table.column_names}

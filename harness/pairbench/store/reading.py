@@ -143,8 +143,7 @@ def with_derived(table: pa.Table, place: StoreLocation, file: OpenedFile, *, sam
     for key, row in zip(keys, rows, strict=True):
         of_baseline = (*key[:-1], BASELINE)
         derived.append(_from_medians(row, by_key.get(of_baseline, row)))
-        # A record without a device latency has rounds without device samples.
-        if key in rounds and row[DEVICE.p50]:
+        if key in rounds and row[DEVICE.p50]:  # a record without a device latency has rounds without device samples
             derived[-1] |= _of_rounds(rounds[key], rounds.get(of_baseline, {}))
     for name in wanted:
         index = table.schema.get_field_index(name)

@@ -95,8 +95,7 @@ class RunWriter:
         self._publish("samples", self._number + 1, samples)
 
     def close(self) -> None:
-        # Where that fails the parts stay, and are as good; closing twice is fine.
-        self._closed = True
+        self._closed = True  # where that fails the parts stay, and are as good; closing twice is fine
         for dataset in _DATASETS:
             # The files in the store count, not our memory of them: an interrupt may have come between the two.
             files = self._files(dataset)
@@ -169,8 +168,7 @@ def content_of(dataset: str, table: pa.Table) -> pa.Buffer:
     options: dict[str, Any] = {"compression": "zstd"}
     if dataset == "records":
         options = {"compression": "lz4", "use_dictionary": texts_of(table.schema)}
-    # Made in memory, so that it reaches the store in one piece.
-    sink = pa.BufferOutputStream()
+    sink = pa.BufferOutputStream()  # made in memory, so that it reaches the store in one piece
     pq.write_table(table, sink, write_page_checksum=True, **options)
     return sealed(sink.getvalue())
 
@@ -356,8 +354,7 @@ def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, p
         opened = {file: open_file(location, file, dataset) for file in stored}
         tables = {PurePosixPath(file.path).name: in_store.raw() for file, in_store in opened.items()}
     except BROKEN:
-        # The store's damaged file stays beside the sound rows, and readers name it.
-        _copy(one, location, paths)
+        _copy(one, location, paths)  # the store's damaged file stays beside the sound rows, and readers name it
         return
     wholes = [file for file in stored if not file.is_part]
     if not wholes:

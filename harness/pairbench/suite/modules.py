@@ -165,8 +165,7 @@ class _Relative(ast.NodeVisitor):
         self._folder, self._file, self._tree = folder, file, tree
 
     def generic_visit(self, node: ast.AST) -> list[ast.AST]:
-        # Expressions import nothing, and visiting them takes as long as compiling the file.
-        for field in STATEMENTS:
+        for field in STATEMENTS:  # expressions import nothing, and visiting them takes as long as compiling the file
             inner = getattr(node, field, [])
             inner[:] = [made for one in inner for made in self.visit(one)]
         return [node]

@@ -45,8 +45,7 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
                 yield from [place] if place.is_file() else _along(place, parts)
 
     tree = _closure([suite], lambda file: _imports(file)[0])
-    # Packages do not import the tree of suites.
-    start = [other for file in tree for other in imported(file)]
+    start = [other for file in tree for other in imported(file)]  # packages do not import the tree of suites
     return ReachedFiles(tree, _closure(start, lambda file: [*_imports(file)[0], *imported(file)]) - tree)
 
 

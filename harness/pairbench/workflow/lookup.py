@@ -125,8 +125,7 @@ def read_history(store: Store, series: Series) -> tuple[Reading[Records], Floor 
     # What a run had no time for is no part of a history, unless there is nothing else.
     records = tuple(record for record in reading.value if record.reason != OUT_OF_BUDGET) or reading.value
     first = {record.environment_hash: record.run_id for record in reversed(reading.value)}
-    # The environment is long and seldom another, so it is read once for each that there was.
-    if len(first) > 1:
+    if len(first) > 1:  # the environment is long and seldom another, so it is read once for each that there was
         columns = ("run_id", "environment_hash", "environment")
         reading_of_first = reader.read_series(store, where=where, columns=columns, run_ids=set(first.values()))
         known = {record.environment_hash: record.environment for record in reading_of_first.value}

@@ -74,8 +74,7 @@ def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[st
         return "attention"
     if by_operator is not None:
         return by_operator
-    # An operator of the suite's own may be anything; its name, or else its kernel's, may tell.
-    if "::" in ops[0]:
+    if "::" in ops[0]:  # an operator of the suite's own may be anything; its name, or else its kernel's, may tell
         return _named(ops[0]) or _kind_of_kernel(piece)
     return "elementwise"
 
