@@ -91,11 +91,9 @@ def _value(record: Record, quantity: str) -> Interval | None:
 def axis_chart(
     records: Sequence[Record], x: str | None = None, y: str | None = None, *, log: bool | None = None
 ) -> AxisChart:
-    """Return the chart of some records; of each series and value of the axis the last record counts.
-
-    The axis `x` is the only one that varies where it is not given, the quantity `y` is the latency that is the result, and
-    the values decide whether axes are logarithmic.
-    """
+    """Return the chart of some records; of each series and value of the axis the last record counts."""
+    # The axis `x` is the only one that varies where it is not given, the quantity `y` is the latency that is the
+    # result, and the values decide whether axes are logarithmic.
     if (quantity := y or "p50_us") not in QUANTITIES:
         raise SelectionError(f"y={y!r} is unknown, expected one of {', '.join(QUANTITIES)}")
     measured = [(one, _axes(one)) for one in records if one.status == Status.MEASURED and one.case is not None]

@@ -62,10 +62,8 @@ _COLUMNS: tuple[Column[_Row], ...] = (
 
 
 def _rows_of(change: Change) -> list[_Row]:
-    """Return the rows of a change: the metric that decided, the median, and every other metric that moved.
-
-    A time of the host has its row even where it is not judged, if its whole interval lies on one side of 1.
-    """
+    """Return the rows of a change: the metric that decided, the median, and every other metric that moved."""
+    # A time of the host has its row even where it is not judged, if its whole interval lies on one side of 1.
     chosen = []
     for index, judgement in enumerate(change.judgements):
         interval = judgement.change if judgement.metric == HOST.p50 else None
@@ -159,10 +157,8 @@ _LISTED = 40  # number of changes of one group that a terminal shows, unless the
 
 
 def render_comparison(comparison: Comparison, output: str, *, terminal: page.Terminal | None = None) -> str:
-    """Return a comparison in one of `FORMATS`, on stdout's terminal where none is given.
-
-    Only JSON has everything; Markdown has less than 65,536 bytes, which GitHub takes as a comment.
-    """
+    """Return a comparison in one of `FORMATS`, on stdout's terminal where none is given."""
+    # Only JSON has everything; Markdown has less than 65,536 bytes, which GitHub takes as a comment.
     if output == "markdown":
         return to_markdown(comparison)
     return page.render_page(output, lambda: document(comparison), lambda: _blocks(comparison), terminal)
@@ -280,10 +276,8 @@ _WARNINGS = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABL
 
 
 def annotations(comparison: Comparison) -> str:
-    """Return workflow commands, a line each: errors for what fails, warnings for what cannot be decided, and a notice at the end.
-
-    Undecided series are warned of only where they are suspects.
-    """
+    """Return workflow commands, a line each: errors for what fails, warnings for what cannot be decided, and a notice at the end."""
+    # Undecided series are warned of only where they are suspects.
     lines = []
     for level, outcomes in (("error", _BAD), ("warning", _WARNINGS)):
         chosen = [

@@ -50,10 +50,8 @@ class Terminal(Value):
 def render_rows(
     title: str, rows: Sequence[Mapping[str, object]], output: str, *, terminal: Terminal | None = None
 ) -> str:
-    """Return rows of one kind (operators, runs, facts of a machine) in one of `FORMATS`.
-
-    The title is the heading, or the key of the JSON document; the rows map columns to values, the first gives the order.
-    """
+    """Return rows of one kind (operators, runs, facts of a machine) in one of `FORMATS`."""
+    # The title is the heading, or the key of the JSON document; the rows map columns to values, the first gives the order.
     return render_page(output, lambda: {title: rows}, lambda: [Rows(title=title, rows=rows)], terminal)
 
 
@@ -280,10 +278,8 @@ def to_markdown(blocks: Sequence[Block]) -> str:
 
 
 def fit_bytes(blocks: Sequence[Block], room: float) -> tuple[str, int]:
-    """Return as many of the blocks as fit into so many bytes, and the number of entries that are left out.
-
-    Once something is left out, all that comes after is, so that no gap goes unnoticed; what was opened is closed.
-    """
+    """Return as many of the blocks as fit into so many bytes, and the number of entries that are left out."""
+    # Once something is left out, all that comes after is, so that no gap goes unnoticed; what was opened is closed.
     layout = _layout(blocks, None)
     parts: list[str] = []
     left_out = 0

@@ -188,10 +188,8 @@ _NAMED = 10  # how many cases a line names
 def render(
     records: Sequence[Record], output: str, *, problems: Sequence[str] = (), terminal: page.Terminal | None = None
 ) -> str:
-    """Return the records of one run or more in one of `FORMATS`, on stdout's terminal where none is given.
-
-    Records come in the order in which implementations were declared, as far as it is known; problems are listed at the end.
-    """
+    """Return the records of one run or more in one of `FORMATS`, on stdout's terminal where none is given."""
+    # Records come in the order in which implementations were declared, as far as it is known; problems are listed at the end.
 
     def document() -> dict[str, Any]:
         expanded_records = [expanded(record) for record in records]
@@ -315,10 +313,8 @@ def fast_p(records: Iterable[Record], suites: Collection[str]) -> list[dict[str,
 
 
 def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str]:
-    """Return the result of a run of many pairs as a few lines: how many are right, the largest speedups, what needs attention.
-
-    Empty where the tables of the run fit on a screen. `attention` are sentences on what needs it beside the records.
-    """
+    """Return the result of a run of many pairs as a few lines: how many are right, the largest speedups, what needs attention."""
+    # Empty where the tables of the run fit on a screen. `attention` are sentences on what needs it beside the records.
     if len(records) <= _SCREEN:
         return []
     tried = [one for one in records if one.role != "baseline" and one.status != Status.SKIPPED]

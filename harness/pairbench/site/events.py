@@ -34,11 +34,9 @@ class MoveLife(NamedTuple):
 
 
 def lives_of(trend: Trend) -> tuple[MoveLife, ...]:
-    """Return the moves of a series, oldest first, each with the run in which it ended, if it did.
-
-    A move of the control alone is left out, for the control's own series tells of it. So is one that does nothing but take an
-    earlier one back, which is that one's end; a gain of the code's that is lost again is a regression, though.
-    """
+    """Return the moves of a series, oldest first, each with the run in which it ended, if it did."""
+    # A move of the control alone is left out, for the control's own series tells of it. So is one that does nothing but
+    # take an earlier one back, which is that one's end; a gain of the code's that is lost again is a regression, though.
     moves = [move for move in trend.moves if move.attribution is not None]
     least = math.log1p(DEFAULT.minimum_effect)
     lives = [_life(move, moves[place + 1 :], trend.definitions, least) for place, move in enumerate(moves)]
@@ -58,11 +56,9 @@ def _life(move: Move, later: Sequence[Move], definitions: Sequence[int], least: 
 
 
 def _of(other: Move, move: Move) -> float:
-    """Return the logarithm of another move on the scale of a first one.
-
-    Where the code caused the first, both are relative to the control. Else the control's own moves count, for later changes of
-    the code take back nothing that a driver did.
-    """
+    """Return the logarithm of another move on the scale of a first one."""
+    # Where the code caused the first, both are relative to the control. Else the control's own moves count, for later
+    # changes of the code take back nothing that a driver did.
     if move.attribution is Attribution.CODE:
         return math.log(other.relative if other.relative is not None else other.own)
     return math.log(other.own if other is move or other.control is None else other.control)
@@ -115,10 +111,8 @@ class _Part(NamedTuple):
 def series_events(
     trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None
 ) -> tuple[SeriesEvent, ...]:
-    """Return the events of one series: failures, moves of its level and counts, and a newest run that is worse.
-
-    Comparisons of its runs count for the newest run, unless a new level says the same, and for all in a short history.
-    """
+    """Return the events of one series: failures, moves of its level and counts, and a newest run that is worse."""
+    # Comparisons of its runs count for the newest run, unless a new level says the same, and for all in a short history.
     points = trend.points
     failures = [step for step in trend.steps if step.outcome is GateOutcome.FAILED]
     found = [_series_event(trend, "failed", None, [step], accepted) for step in failures]
@@ -313,11 +307,9 @@ def _other_ids(key: Key, several: Sequence[SeriesEvent], heads: Iterable[RunHead
 
 
 def joined(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return events with what is the same step on several device models as one, the newest first.
-
-    It is the same where the code moved the same series the same way, and the commits in question overlap. The device model
-    that showed it first names the event, so that it keeps its key when others follow.
-    """
+    """Return events with what is the same step on several device models as one, the newest first."""
+    # It is the same where the code moved the same series the same way, and the commits in question overlap. The device
+    # model that showed it first names the event, so that it keeps its key when others follow.
     steps: list[list[Event]] = []
     for event in reversed(_newest_first(events)):
         same = next((step for step in steps if _same_step(step, event)), None)

@@ -199,10 +199,8 @@ class SiteReading:
         stamps: Mapping[str, object] = MappingProxyType({}),
         begin: Callable[[Callable[[], Any]], Callable[[], Any]] = lambda work: work,
     ) -> None:
-        """Read a store; `stamps` has for the path of each file a value that changes with its content.
-
-        `begin` begins work in another process, and returns the function that waits for its result.
-        """
+        """Read a store; `stamps` has for the path of each file a value that changes with its content."""
+        # `begin` begins work in another process, and returns the function that waits for its result.
         self.about = functools.cache(functools.partial(about_of, config))
         self._store = replace(store_of(config), tables=Held(math.inf))
         comparer = Comparer.open(config, store=self._store)
@@ -254,11 +252,9 @@ class SiteReading:
     def operators(
         self, find: Find = lambda *_: None, make: Make[OperatorFacts] = lambda _, facts: facts, each: Each = one_by_one
     ) -> Iterator[tuple[str, str, Contribution, Any]]:
-        """Yield every operator on every device model that `find` does not find, and put what is said of all of them together.
-
-        Each comes as its page's name, the digest of its inputs, what it contributes to other pages, and what `make` returns; `make` gets
-        the part of the site's facts that the page shows, and nothing else, for all of it is in the digest.
-        """
+        """Yield every operator on every device model that `find` does not find, and put what is said of all of them together."""
+        # Each comes as its page's name, the digest of its inputs, what it contributes to other pages, and what `make` returns;
+        # `make` gets the part of the site's facts that the page shows, and nothing else, for all of it is in the digest.
         found: list[Contribution | None] = []
         jobs: list[Callable[[], tuple[str, str, Contribution, Any]]] = []
         samples: dict[str, Mapping[Series, LatencySamples]] = {}

@@ -90,10 +90,8 @@ _COMPLETE = 0.9  # part of the usual number of series below which a run is calle
 
 
 def newest_night(facts: SiteFacts) -> SimpleNamespace | None:
-    """Return the newest run of each device model, whether it was on time, and how many of the usual series it measured.
-
-    Runs that confirm another run do not count; None where no run has a time.
-    """
+    """Return the newest run of each device model, whether it was on time, and how many of the usual series it measured."""
+    # Runs that confirm another run do not count; None where no run has a time.
     begun = [(time_of(head.started_at), head) for head in facts.runs if head.confirms is None]
     runs_of = grouped((head.device_name, (at, head)) for at, head in begun if at is not None)
     if not runs_of:

@@ -64,10 +64,8 @@ def shifts_of(trend: Trend) -> Iterator[Shift]:
 
 
 def environment_events(shifts: Iterable[Shift], heads: Heads) -> Iterator[Event]:
-    """Yield one event for each change of environment that moved series: where a changepoint was found, or most moved alike.
-
-    A run that returns to the environment of one of the eight runs before it is no such change.
-    """
+    """Yield one event for each change of environment that moved series: where a changepoint was found, or most moved alike."""
+    # A run that returns to the environment of one of the eight runs before it is no such change.
     least = math.log1p(DEFAULT.minimum_effect) / 2
     by_device = runs_by_device(heads)
     by_run = grouped(((shift.run_id, shift.moved.series.device_name), shift) for shift in shifts)
@@ -103,10 +101,8 @@ def _life(place: int, runs: Sequence[RunHead]) -> str:
 def new_operator(
     first: str, series: Sequence[Series], heads: Heads, measured: Measured, beside: Mapping[RunKey, str]
 ) -> Iterator[Event]:
-    """Yield the event of an operator of a device model that was not in the store from the start, by its first run.
-
-    It is new in a run that measured at least half of the series of the run before it, too: not in one of that operator alone.
-    """
+    """Yield the event of an operator of a device model that was not in the store from the start, by its first run."""
+    # It is new in a run that measured at least half of the series of the run before it, too: not in one of that operator alone.
     key = first, series[0].device_name
     if key not in beside or key not in heads:
         return
@@ -128,10 +124,8 @@ def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
 
 
 def with_states(events: Sequence[Event], stored: Iterable[Triage], today: dt.date) -> tuple[Event, ...]:
-    """Return events with their stored states (oldest first; the last one of an event counts). An `expected` event is new again after its day.
-
-    A state whose id is an alias of several events now is ignored.
-    """
+    """Return events with their stored states (oldest first; the last one of an event counts). An `expected` event is new again after its day."""
+    # A state whose id is an alias of several events now is ignored.
     meant, states = by_id(events), dict[str, Triage]()
     for triage in stored:
         named = meant.get(triage.event, ())

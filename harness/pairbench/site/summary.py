@@ -45,10 +45,8 @@ def gate_status_of(status: str, reason: str | None, change: Change | None, newes
 
 
 def with_open(status: SeriesStatus, lasting: Moved, since: str) -> SeriesStatus:
-    """Return the status of a series with its worst move that lasts, since a moment, taken into account.
-
-    A gain of earlier runs is no news; a loss stays until it is mended or accepted.
-    """
+    """Return the status of a series with its worst move that lasts, since a moment, taken into account."""
+    # A gain of earlier runs is no news; a loss stays until it is mended or accepted.
     own = _STATES[lasting.outcome]
     skip = lasting.outcome is GateOutcome.IMPROVEMENT or status.state == "skipped"
     if skip or worst([status.state, own]) != own:
@@ -276,10 +274,8 @@ _NEWEST = 5  # runs of a series on a GPU that count, the newest
 
 
 def gpu_ratios(trend: Trend) -> dict[str, float]:
-    """Return for each GPU that has a series its latency over the median GPU's; nothing where one GPU has it alone.
-
-    Only what the newest run can be compared with counts: the same source, definition and environment.
-    """
+    """Return for each GPU that has a series its latency over the median GPU's; nothing where one GPU has it alone."""
+    # Only what the newest run can be compared with counts: the same source, definition and environment.
     points, gpus = trend.points, trend.points.values("device_uuid")
     if len(set(gpus)) < 2:
         return {}
