@@ -238,8 +238,9 @@ def _solution(document: dict[str, Any], path: Path) -> Solution:
         flags = _field({"compile_options": {}, **spec}, "compile_options", dict, where)
         if (binding := spec.get("binding", "torch" if "languages" in spec else "tvm-ffi")) != "torch":
             raise SuiteError(f"{where}: its binding is {binding!r}, expected 'torch'")
-    called = {"function": function, "into": into, "flags": flags}
-    return Solution(path=path, sources=sources, entry=entry, languages=languages, **called)
+    return Solution(
+        path=path, function=function, sources=sources, entry=entry, languages=languages, into=into, flags=flags
+    )
 
 
 def label_of(path: Path) -> str:

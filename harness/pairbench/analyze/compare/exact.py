@@ -355,5 +355,7 @@ def acceptance_of(series: Series, records: Sequence[Record], *, run_id: str, at:
     known = ((name, latency_of_runs(sound, metric)) for name, metric in names.items())
     latencies: dict[str, Any] = {name: value if math.isfinite(value) else None for name, value in known}
     exact = {name: value for name in (*METRICS, "margin") if (value := number(last, name)) is not None}
-    level = {**latencies, "exact": exact, "definition_hash": last.definition_hash}
-    return Acceptance(series=series, **level, run_id=run_id, at=at, reason=reason)
+    definition = last.definition_hash
+    return Acceptance(
+        series=series, definition_hash=definition, **latencies, exact=exact, run_id=run_id, at=at, reason=reason
+    )
