@@ -95,7 +95,8 @@ class RunWriter:
         self._publish("samples", self._number + 1, samples)
 
     def close(self) -> None:
-        self._closed = True  # where that fails the parts stay, and are as good; closing twice is fine
+        # Where that fails the parts stay, and are as good; closing twice is fine.
+        self._closed = True
         for dataset in _DATASETS:
             # The files in the store count, not our memory of them: an interrupt may have come between the two.
             files = self._files(dataset)
