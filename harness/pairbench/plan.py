@@ -2,7 +2,6 @@
 
 import fnmatch
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from pairbench.errors import SelectionError
 from pairbench.model.case import Case
 from pairbench.model.environment import Device, Settings
 from pairbench.model.operator import needed_packages
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.model.plan import BASELINE, BrokenSuite, Entry, OperatorDescription, Plan, PlannedCase
 from pairbench.model.record import Record
 
@@ -20,8 +19,7 @@ INTERPRETED = "Triton's interpreter verified it; its times would mean nothing"
 class Selection(Value):
     """One SELECT argument: a suite file, an operator in it, an operator anywhere, a glob, or a whole case key."""
 
-    text: str
-    """The argument as the user wrote it."""
+    text: str  # the argument as the user wrote it
     suite: str | None
     pattern: str | None
     """A name or glob of operator names or case keys; None for everything in the suite. A `suite` of None stands for any."""
@@ -70,8 +68,7 @@ class Wanted(Value):
     implementations: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
-    device: str | None = None
-    """`cpu`, `cuda`, a device model or a part of its name; `auto`, `all` and None stand for any."""
+    device: str | None = None  # `cpu`, `cuda`, a device model or part of its name; `auto`, `all`, None stand for any
 
     def takes(
         self, implementation: str | None, mode: str | None, tier: str | None, *, beside: str | None = None
@@ -154,10 +151,7 @@ def check_selections(
 ) -> None:
     failed = {suite.suite for suite in broken}
     # An argument that is looked for in several files is several selections.
-    by_text: dict[str, list[Selection]] = defaultdict(list)
-    for selection in selections:
-        by_text[selection.text].append(selection)
-    for text, meant in by_text.items():
+    for text, meant in grouped((selection.text, selection) for selection in selections).items():
         taken = any(one.takes(operator, case) for one in meant for operator in operators for case in operator.cases)
         if not taken and not any(one.suite in failed for one in meant):
             known = ", ".join(sorted({operator.name for operator in operators})) or "none"
@@ -215,9 +209,7 @@ def one_of_each(
     cases: Sequence[PlannedCase], selections: Sequence[Selection], device: Device
 ) -> tuple[PlannedCase, ...]:
     """Return the cases that are selected by their keys, and a typical one of each other operator."""
-    by_operator: dict[tuple[str, str], list[PlannedCase]] = defaultdict(list)
-    for planned in cases:
-        by_operator[planned.operator.suite, planned.operator.name].append(planned)
+    by_operator = grouped(((planned.operator.suite, planned.operator.name), planned) for planned in cases)
     taken: list[PlannedCase] = []
     for (suite, operator), of_operator in by_operator.items():
         # A selection that takes the whole operator names none of its cases.

@@ -72,10 +72,8 @@ def row_medians(values: Floats) -> Floats:
 
 
 def rounded(lines: ArrayLike, digits: int) -> list[list[float | None]]:
-    """Return rows of numbers with so many significant digits each, whole ones as `int`, and None for NaN and infinities.
-
-    Each is the double nearest to its decimal number; a tie may go either way.
-    """
+    """Return rows of numbers with so many significant digits each, whole ones as `int`, and None for NaN and infinities."""
+    # Each is the double nearest to its decimal number; a tie may go either way.
     numbers = np.asarray(lines, dtype=np.float64)
     sizes = np.abs(numbers)
     usual = (sizes >= 1e-12) & (sizes <= 1e12)

@@ -190,9 +190,8 @@ def best_columns(
     known = {name: found for name, found in over.items() if found.get(CALL.speedup)}
     latency = DEVICE if all(found.get(DEVICE.speedup) for found in known.values()) else CALL
     best = min(known, key=lambda name: known[name][latency.speedup])
-    return {f"speedup_over_best{end}": known[best][f"{latency.speedup}{end}"] for end in ENDS} | {
-        "best_alternative": best
-    }
+    found = {f"speedup_over_best{end}": known[best][f"{latency.speedup}{end}"] for end in ENDS}
+    return found | {"best_alternative": best}
 
 
 def _named(entry: Entry) -> str:

@@ -33,8 +33,7 @@ operations than its definition has (2.25 times by Winograd's method in two dimen
 
 LAUNCH_NS, OVER = 2e3, 1.05
 """The time that a stream may take longer than a replay: these ns for each launch, copy and memset, and this factor. A launch takes 0.7 to 1.2 us on an H100."""
-UNDER, TICK_NS = 0.97, 500.0
-"""A stream is no quicker than this part of a replay less a tick of the clock."""
+UNDER, TICK_NS = 0.97, 500.0  # a stream is no quicker than this part of a replay less a tick of the clock
 CALL_FACTOR, CALL_NS = 2.0, 50e3
 """The factor and the ns by which a call may take longer than device and host together, in each round: other processes slow single rounds."""
 CALL_UNDER = 0.5
@@ -201,8 +200,7 @@ class Run(Value):
     run_id: str
     started_at: str
     commit: Commit | None
-    confirms: str | None = None
-    """The run whose suspects this one measures again."""
+    confirms: str | None = None  # the run whose suspects this one measures again
 
 
 def to_records(

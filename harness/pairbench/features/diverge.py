@@ -9,6 +9,7 @@ from pairbench.config import Config
 from pairbench.errors import SelectionError
 from pairbench.execute.protocol import DivergeCase
 from pairbench.model.breakdown import CaseDivergence, Divergence, Gap, Layer, NotInspected
+from pairbench.model.plain import grouped
 from pairbench.report.render import clean, markdown_text, render_rows, to_json
 from pairbench.report.units import error, listed, merge_numbered, outermost, percent
 from pairbench.workflow.devices import open_case
@@ -43,9 +44,7 @@ def sentences(part: Divergence) -> list[str]:
     for what, names in (("baseline", part.only_baseline), ("variant", part.only_variant)):
         if names:
             lines.append(f"In the {what} only: {listed(merge_numbered(outermost(names)))}.")
-    uneven: dict[tuple[int, int], list[str]] = {}
-    for name, baseline, variant in part.uncalled:
-        uneven.setdefault((baseline, variant), []).append(name)
+    uneven = grouped(((baseline, variant), name) for name, baseline, variant in part.uncalled)
     for (baseline, variant), modules in uneven.items():
         never = "never by the variant (what is compiled or fused is no call)"
         calls = f"{variant}x by the variant" if variant else never

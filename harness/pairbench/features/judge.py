@@ -50,11 +50,9 @@ class CaseAnswer(Value):
 
     case: str | None
     mode: str | None
-    code: str
-    """`right`, `mismatched`, `failed`, `timeout`, `oom`, `skipped`, or `refused` where the baseline has no result."""
+    code: str  # `right`, `mismatched`, `failed`, `timeout`, `oom`, `skipped`; `refused` if the baseline has no result
     reason: str | None
-    latency: str | None
-    """The latency that the figures are of: `device` or `call`."""
+    latency: str | None  # the latency that the figures are of: `device` or `call`
     p50_ns: Interval | None
     over_baseline: Interval | None
     over_compiled: Interval | None

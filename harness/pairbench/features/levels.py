@@ -15,6 +15,7 @@ from pairbench.config import Config
 from pairbench.errors import SelectionError, StoreError, UsageError
 from pairbench.model.comparison import Acceptance, Calibration
 from pairbench.model.outcome import OUT_OF_BUDGET
+from pairbench.model.plain import grouped
 from pairbench.model.record import Record, Series
 from pairbench.plan import ANY, Wanted
 from pairbench.report.comparison import measured
@@ -133,10 +134,7 @@ def _records_of(selector: RunSelector, run: str | None, text: str, wanted: Wante
 
 def named_series(records: Sequence[Record], text: str, run_id: str, wanted: Wanted) -> dict[Series, list[Record]]:
     """Return the series that a text names in some records, each with its records."""
-    by_series: dict[Series, list[Record]] = {}
-    for record in wanted.records(records):
-        if series := Series.of(record):
-            by_series.setdefault(series, []).append(record)
+    by_series = grouped((series, record) for record in wanted.records(records) if (series := Series.of(record)))
     here = sorted(by_series)
     if records and not here:
         names = ", ".join(sorted({record.device_name for record in records}))

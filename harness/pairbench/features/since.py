@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pairbench.errors import UsageError
 from pairbench.execute.parent.pool import ANY, WorkerContext, Workers
 from pairbench.execute.parent.scout import Survey, describe
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.model.plan import BASELINE, BrokenSuite, OperatorDescription
 from pairbench.plan import check_implementations, check_selections, names_implementation, tiers_for
 from pairbench.suite.modules import declares_operators
@@ -92,9 +92,7 @@ def compare_operators(
     """Return what differs of operators of touched suites, which are loaded in the commit too, and the operators that are gone."""
     changed: dict[OperatorKey, str] = {}
     gone: list[OperatorKey] = []
-    now: dict[str, list[OperatorDescription]] = {}
-    for operator in survey.operators:
-        now.setdefault(operator.suite, []).append(operator)
+    now = grouped((operator.suite, operator) for operator in survey.operators)
     loaded = [one for one in touched if one.suite in now]
     before, deep = _describe_both(context, files, [one for one in loaded if one.was is not None])
     for one in loaded:

@@ -10,7 +10,6 @@ import inspect
 import os
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from pairbench.execute.orphans import VARIABLE
 from pairbench.interface.source import INTO_A_FILE, SourceText, function_of, literal_of
 from pairbench.model.case import Tolerance
 from pairbench.model.operator import Operator, Variant
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.own_folders import held_folder
 from pairbench.workflow.setup import configure
 
@@ -46,9 +45,7 @@ def {inputs}(make, **axes):
 def add_operator(source: SourceText, operator: Operator) -> None:
     """Add the declaration of an operator, and all definitions that it uses, to the text of a suite."""
     what = f"operator {operator.name!r}"
-    tiers: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for case in operator.cases:
-        tiers[case.tier].append(dict(case.axes))
+    tiers = grouped((case.tier, dict(case.axes)) for case in operator.cases)
     written = {
         "baseline": _variant(source, operator.baseline, f"the baseline of {what}"),
         "variants": _variants(source, operator.variants, f"of {what}", "variant"),

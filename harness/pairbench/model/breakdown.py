@@ -13,25 +13,20 @@ class KernelCount(Value):
 
     name: str
     count: int
-    total_ns: float
-    """Time on the device per call in ns, all launches together; profiled, so an indication and never a latency."""
+    total_ns: float  # time on the device per call in ns, all launches; profiled, so an indication and never a latency
 
 
 class KernelBuild(Value):
     """How a kernel of a call was compiled; None for what is not known."""
 
     name: str
-    registers: int | None = None
-    """Registers a thread."""
-    shared_bytes: int | None = None
-    """Shared memory a block, that which the launch adds included."""
-    warps: int | None = None
-    """Warps a block."""
+    registers: int | None = None  # registers a thread
+    shared_bytes: int | None = None  # shared memory a block, that which the launch adds included
+    warps: int | None = None  # warps a block
     spills: int | None = None
     """Words of 4 bytes a thread that did not fit into registers; of kernels in Triton alone, like `stages`."""
     stages: int | None = None
-    code: str | None = None
-    """Digest of the machine code, without lines and paths of its source."""
+    code: str | None = None  # digest of the machine code, without lines and paths of its source
 
     @property
     def words(self) -> str:
@@ -42,25 +37,21 @@ class KernelBuild(Value):
 
 
 class ModuleCalls(Value):
-    name: str
-    """Qualified name, from the argument that holds the module: `model.blocks.0.self_attn`."""
+    name: str  # qualified name, from the argument that holds the module: `model.blocks.0.self_attn`
     class_name: str
     calls: int
 
 
 class WorkTotal(Value):
-    module: str
-    """Name of the innermost module; empty for work outside of all modules."""
+    module: str  # name of the innermost module; empty for work outside of all modules
     ops: tuple[str, ...]
     """ATen operators from the one that Python called to the innermost one; empty for Python itself and for custom kernels."""
     kernel: str | None = None
     spot: int | None = None
     """The line that caused the work, as an index of the breakdown's `spots`; None where that is not known."""
-    known: bool = True
-    """Whether it is known what launched the work; otherwise `module` and `ops` are empty."""
+    known: bool = True  # whether it is known what launched the work; otherwise `module` and `ops` are empty
     count: int
-    launches: int = 0
-    """Number of kernels that the host launched one by one; kernels inside a graph do not count."""
+    launches: int = 0  # number of kernels that the host launched one by one; kernels inside a graph do not count
     ns: float
 
 
@@ -71,13 +62,11 @@ class SourceLine(Value):
     """Kind of work: `cast`, `copy`, `cache` (a write into the operator's state), `transfer` (between devices), or `sync`."""
     op: str
     detail: str
-    file: str
-    """The file's path relative to the suite's folder where it is below it, else without folders of this machine."""
+    file: str  # path relative to the suite's folder where it is below it, else without folders of this machine
     line: int
     function: str
     code: str
-    called_from: str = ""
-    """File and line of the call where the line is in a function that several lines call; else empty."""
+    called_from: str = ""  # file and line of the call, for a line in a function that several lines call; else empty
     modules: tuple[str, ...]
     count: int
     bytes: int
@@ -96,25 +85,20 @@ class Idle(Value):
 
     span_ns: float
     busy_ns: float
-    starved_ns: float
-    """Time in ns in which the device was idle because the host had not yet launched the next kernel."""
-    after_sync_ns: float
-    """The part of `starved_ns` right after a wait of the host for the device, which empties the queue."""
+    starved_ns: float  # time in ns in which the device was idle because the host had not yet launched the next kernel
+    after_sync_ns: float  # part of `starved_ns` right after a wait of the host for the device, which empties the queue
 
 
 class Breakdown(Value):
     entry: Entry
-    calls: int
-    """Number of calls that were recorded; the breakdown is that of the quickest."""
+    calls: int  # number of calls that were recorded; the breakdown is that of the quickest
     modules: tuple[ModuleCalls, ...]
     pieces: tuple[WorkTotal, ...]
     spots: tuple[SourceLine, ...]
     graph_launches: int = 0
     waits: tuple[DeviceWait, ...] = ()
-    idle: Idle | None = None
-    """The device's busy and idle time; None on a CPU."""
-    whole_ns: float
-    """Time in ns that the `pieces` should add up to: the device's busy time, or a CPU's clock around the call."""
+    idle: Idle | None = None  # the device's busy and idle time; None on a CPU
+    whole_ns: float  # ns that the `pieces` should add up to: the device's busy time, or a CPU's clock around the call
     notes: tuple[str, ...] = ()
 
 
@@ -158,8 +142,7 @@ class Gap(Value):
     """How far a variant's tensors are from the baseline's; distances leave out elements that are not finite in both."""
 
     max_abs: float
-    rel_l2: float | None
-    """Relative L2 distance to the baseline; None where the baseline has nothing but zeros."""
+    rel_l2: float | None  # relative L2 distance to the baseline; None where the baseline has nothing but zeros
     beyond: float
     within: bool
 

@@ -130,8 +130,7 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 OUTPUT_GRADIENTS = "output gradient"
 """The input of a backward pass that holds the gradients of the outputs, by the path of each output; with its space, no parameter can have this name."""
-SAVED = "saved tensors"
-"""Name in `consumes` for the tensors that a forward saves for its backward beside the inputs."""
+SAVED = "saved tensors"  # name in `consumes` for the tensors that a forward saves for its backward beside the inputs
 
 
 def gradient_path(name: str) -> str:

@@ -17,11 +17,9 @@ class Acceptance(Value):
     """A level of a series that a person has accepted on purpose. It does not cover further worsening."""
 
     series: Series
-    definition_hash: str | None
-    """The definition whose level was accepted; another definition has another level."""
+    definition_hash: str | None  # the definition whose level was accepted; another definition has another level
     p50_ns: float | None
-    p95_ns: float | None
-    """`p50_ns` and `p95_ns` are latencies of the call."""
+    p95_ns: float | None  # `p50_ns` and `p95_ns` are latencies of the call
     device_p50_ns: float | None = None
     device_p95_ns: float | None = None
     host_p50_ns: float | None = None
@@ -130,8 +128,7 @@ class Floor(Value):
     runs: int
     source: str
     latency: str = "call"
-    host: float | None = None
-    """How far the median host time moves, in log units; None where no calibration has looked at it."""
+    host: float | None = None  # how far the median host time moves, in log units; None if no calibration looked at it
     host_relative: float | None = None
     """How far the host's time moves relative to the baseline's; None as `host` is, and for baselines."""
 
@@ -243,8 +240,7 @@ class Moves:
     """How far the median latencies of several series moved, current over reference: 1.02 is 2 % slower."""
 
     series: int
-    known: int
-    """Number of these whose medians were compared; the other fields are of these, and None if there are none."""
+    known: int  # number of these whose medians were compared; the other fields are of these, and None if there are none
     geometric_mean: float | None
     smallest: float | None
     largest: float | None

@@ -19,8 +19,7 @@ def device_slug(name: str, otherwise: str = "device") -> str:
 class Device(Value):
     """A device that can be measured, identified so that another process finds it."""
 
-    selector: str
-    """Selector of the device: `cpu`, or `cuda:N` with N counted among the GPUs that this process may see."""
+    selector: str  # selector of the device: `cpu`, or `cuda:N` with N counted among the GPUs that this process may see
     kind: str
     name: str
     uuid: str | None = None
@@ -81,8 +80,7 @@ class Finding(Value):
     name: str
     state: str
     detail: str
-    advice: str | None = None
-    """What to do, or what will be missing from records; None where nothing is."""
+    advice: str | None = None  # what to do, or what will be missing from records; None where nothing is
 
 
 _TOO_MUCH = {"cpu": 0.25, "cuda": 0.75}
@@ -131,8 +129,7 @@ def withheld(device_kind: str | None, environment: str | None) -> str | None:
 
 MODES = ("eager", "compile", "graph")
 TIMERS = ("auto", "do_bench")
-OWN_TIMERS = {"cuda": "cuda_event", "cpu": "perf_counter"}
-"""The timer that `auto` stands for, by kind of device."""
+OWN_TIMERS = {"cuda": "cuda_event", "cpu": "perf_counter"}  # the timer that `auto` stands for, by kind of device
 
 
 class Settings(Value):

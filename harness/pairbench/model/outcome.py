@@ -38,14 +38,12 @@ class Correctness(Value):
     mismatched_fraction: float
     rtol: float
     atol: float
-    margin: float
-    """Part of the tolerance left at the worst element: 1 where all are equal, below 0 for a mismatch."""
+    margin: float  # part of the tolerance left at the worst element: 1 where all are equal, below 0 for a mismatch
 
 
 class Compilation(Value):
     compilations: int
-    recompilations: int
-    """Number of these compilations that were made because earlier ones did not fit the inputs."""
+    recompilations: int  # number of these compilations that were made because earlier ones did not fit the inputs
     graph_breaks: int
     notes: tuple[str, ...] = ()
 
@@ -59,8 +57,7 @@ class Verification(Value):
     uncapturable: str | None = None
     capturable: bool | None = None
     compilation: Compilation | None = None
-    reuses_output: bool | None = None
-    """Whether a call returns memory that an earlier call has returned; None where that was not seen."""
+    reuses_output: bool | None = None  # whether a call returns memory that an earlier one returned; None where not seen
     repeat_error: float | None = None
     """Largest difference between the outputs of three calls on the same inputs, 0 where they are equal to the bit; None where that is not known."""
 
@@ -113,8 +110,7 @@ STOP_REASONS = (PRECISE, SAMPLE_CAP, TIME_CAP)
 NOT_REACHED = "the run was interrupted before this was measured"
 NOT_PROFILED = "the run was interrupted before this was profiled"
 """Reasons of entries that an interrupted run skipped, before they were measured or profiled."""
-OUT_OF_BUDGET = "out of budget"
-"""The reason of entries for which a run had no budget left: they come first next time."""
+OUT_OF_BUDGET = "out of budget"  # the reason of entries for which a run had no budget left: they come first next time
 NOT_TRIED = "not tried: something before it is wrong"
 NOTHING_RIGHT = "not timed: none of its variants is right, so there is nothing to compare it with"
 SLOWED, SLOWED_NS = 1.5, 5e3
@@ -134,8 +130,7 @@ class TimedRound(Value):
     timer: str
     entries: tuple[EntrySamples, ...]
     throttled: tuple[bool, ...]
-    remeasured: int
-    """Number of throttled blocks that were measured again, and so are left out of the statistics."""
+    remeasured: int  # number of throttled blocks that were measured again, and so are left out of the statistics
     stop_reason: str
     telemetry: Telemetry
     measuring_s: float
@@ -196,8 +191,7 @@ class Agreement(StrEnum):
     """How two sides' outputs for the same seeded inputs agree."""
 
     EQUAL = "equal"
-    WITHIN = "within"
-    """The outputs differ in some bits, and are everywhere within the operator's tolerance."""
+    WITHIN = "within"  # the outputs differ in some bits, and are everywhere within the operator's tolerance
     DIFFERENT = "different"
     UNKNOWN = "unknown"
 

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from typing import Any, TypeVar, dataclass_transform
@@ -51,6 +52,18 @@ def whole_text(text: str) -> str:
     return text
 
 
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> defaultdict[Key, list[Item]]:
+    """Return the values of each key, in the order of the pairs; a key that is in none has an empty list."""
+    groups = defaultdict[Key, list[Item]](list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups
+
+
 Kind = TypeVar("Kind")
 KINDS: dict[Any, str] = {str: "a text", dict: "an object", list: "a list", int: "a whole number", bool: "true or false"}
 
@@ -66,8 +79,7 @@ def field_of(holder: Mapping[str, Any], name: str, kind: type[Kind], where: str,
 
 _COLOR = re.compile(r"(\x1b\[[0-9;]*m)")
 
-HIDDEN = "***@"
-"""The replacement of the credentials in a URL."""
+HIDDEN = "***@"  # the replacement of the credentials in a URL
 
 _AUTHORITY = re.compile(
     # Keys of object stores hold slashes that people forget to write as %2F, so all up to the last @ belongs to them.

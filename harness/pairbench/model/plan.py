@@ -5,8 +5,7 @@ from dataclasses import field
 from pairbench.model.case import Case, Claim
 from pairbench.model.plain import Value
 
-BASELINE = "baseline"
-"""The name of every operator's plain implementation."""
+BASELINE = "baseline"  # the name of every operator's plain implementation
 LIBRARY = "library"
 """The kind of a variant that a user would take instead of a kernel of their own, such as PyTorch's function."""
 
@@ -20,8 +19,7 @@ class ImplementationDescription(Value):
     builds_on: str = ""
     consumes: tuple[str, ...] = ()
     kind: str = ""
-    packages: dict[str, str] = field(default_factory=dict)
-    """The installed versions of the packages that it needs, by name."""
+    packages: dict[str, str] = field(default_factory=dict)  # installed versions of the packages that it needs, by name
 
     @property
     def gpus(self) -> int:
@@ -42,8 +40,7 @@ class OperatorDescription(Value):
     costs: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Floating-point operations and bytes by case key; empty where no cost is declared."""
     claims: tuple[Claim, ...] = ()
-    left_out: tuple[str, ...] = ()
-    """Workloads, solutions and candidates of a problem that were not taken, a sentence each."""
+    left_out: tuple[str, ...] = ()  # sentences on workloads, solutions and candidates of a problem that were not taken
     code_digest: str = ""
     """Digest of all code that the operator reaches, methods of classes included, which hashes leave out; only for `--changed-since`."""
 

@@ -333,8 +333,7 @@ def _series(device_name: str, suite: str, case: str, implementation: str, mode: 
     return Series(device_name=device_name, suite=suite, case=case, implementation=implementation, mode=mode)
 
 
-COLUMNS = tuple(item.name for item in fields(Series))
-"""The columns of a record that identify its series."""
+COLUMNS = tuple(item.name for item in fields(Series))  # the columns of a record that identify its series
 
 
 class LazyRecords:
@@ -348,8 +347,7 @@ class LazyRecords:
         """Return a column's values."""
         self.column: Callable[[str], Any] = column or self.values
         """Return a column as it was read: an array of pyarrow, or a list."""
-        self.derived: dict[tuple[Any, ...], Any] = {}
-        """What functions that are `derived` have computed from these records."""
+        self.derived: dict[tuple[Any, ...], Any] = {}  # what functions that are `derived` computed from these records
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "LazyRecords":
@@ -401,8 +399,7 @@ HOST = Latency(name="host", rounds=("host_round_p50_ns", "host_round_p95_ns"), s
 LATENCIES = (DEVICE, STREAM, CALL, HOST)
 HOST_JUDGED = "host_round_lower_mean_ns"
 """The column of host times by round that are compared relative to the baseline's, and that `ab` judges."""
-ENDS = ("", "_low", "_high")
-"""Suffixes of the columns of an estimate and of the ends of its interval."""
+ENDS = ("", "_low", "_high")  # suffixes of the columns of an estimate and of the ends of its interval
 
 RESULT_COLUMNS = (
     *("device_kind", "timer", "device_timer", "bound", "host_p50_ns"),

@@ -39,8 +39,7 @@ class RunHead(Value):
     dirty: bool
     confirms: str | None
     environment_hash: str
-    versions: Mapping[str, str]
-    """Versions that are known, by name: driver, cuda, cudnn, torch, triton, python, cpu."""
+    versions: Mapping[str, str]  # versions that are known, by name: driver, cuda, cudnn, torch, triton, python, cpu
     statuses: Mapping[str, int]
     timers: tuple[str, ...]
     subject: str | None = None
@@ -55,30 +54,26 @@ class OverviewRow(Value):
     device_name: str
     suite: str
     operator: str
-    dtype: str
-    """The dtype of the cases; empty where the operator has no such axis."""
+    dtype: str  # the dtype of the cases; empty where the operator has no such axis
     tier: str
     mode: str
     cases: int
     variant: str | None
     """The best variant: among those measured in the most cases, the one with the largest geometric mean of speedups."""
     speedup: Interval | None
-    least: float | None
-    """The smallest speedup of that variant over the cases; `most` is the largest."""
+    least: float | None  # the smallest speedup of that variant over the cases; `most` is the largest
     most: float | None
     latency: str
     """The latency that the speedups are of: `device` or `call`; `device and call` where it is not the same in all cases."""
     host_bound: tuple[str, ...]
     """Cases in which the host limits that variant: it takes longer to issue a call than the device to do its work."""
-    losing: tuple[str, ...]
-    """Cases in which that variant is slower than the baseline: the upper end of its interval is below 1."""
+    losing: tuple[str, ...]  # cases in which that variant is slower than the baseline: the whole interval is below 1
     statuses: Mapping[str, int]
     margin: float | None
     launches_before: tuple[int, int] | None
     """Fewest and most launches per call of the baseline over the cases, and of that variant below; None where they are not known."""
     launches_after: tuple[int, int] | None
-    spark: tuple[float | None, ...]
-    """The variant's mean speedup in the newest runs, oldest first."""
+    spark: tuple[float | None, ...]  # the variant's mean speedup in the newest runs, oldest first
     state: str
     newest_run: str
 
@@ -98,8 +93,7 @@ class SeriesStatus(Value):
 class CountStep(Value):
     metric: str
     before: float | str | None
-    after: float | str | None
-    """`before` and `after` are values in the column's unit; None where nothing is known."""
+    after: float | str | None  # `before` and `after` are values in the column's unit; None where nothing is known
     reason: str
 
 
@@ -123,8 +117,7 @@ class Moved(Value):
     ended: str | None = None
     history: tuple[float | None, ...] = ()
     """What moved in the runs around it, oldest first: the median latency in ns, or a count; None for runs without a value."""
-    place: int = 0
-    """Index in `history` of the first run with the change."""
+    place: int = 0  # index in `history` of the first run with the change
 
     @property
     def size(self) -> float | None:
@@ -137,10 +130,8 @@ class Triage(Value):
 
     event: str
     state: str
-    url: str | None
-    """Address of the issue of a `filed` event; None for all others."""
-    until: str | None
-    """The last day on which an `expected` event is expected, like `2026-12-24`; None for all others."""
+    url: str | None  # address of the issue of a `filed` event; None for all others
+    until: str | None  # the last day on which an `expected` event is expected, like `2026-12-24`; None for all others
     note: str
     at: str
 
@@ -164,8 +155,7 @@ class Triage(Value):
 class Event(Value):
     """A change of some series of one device model between two runs."""
 
-    key: str
-    """Identifies the event; it stays the same from build to build, and from the first alarm to the level that is found."""
+    key: str  # identifies the event, the same from build to build, and from the first alarm to the level that is found
     kind: str
     """Kind of event: `moved` to a new level or count, `newest` for worse in one run that was the newest, `drift`, `failed`, and of many
     series together `environment` and `new`, a new operator."""
@@ -174,22 +164,17 @@ class Event(Value):
     device_name: str
     before: RunHead | None
     after: RunHead
-    moved: tuple[Moved, ...]
-    """The series that changed, the largest change first."""
+    moved: tuple[Moved, ...]  # the series that changed, the largest change first
     era: tuple[str, ...]
     outcome: GateOutcome
     """The event's outcome for a gate, of what lasts if anything does: regression, improvement, undecided or failed."""
     life: str = LIVES[0]
-    ended: str | None = None
-    """The id of the run in which the last of the event's series recovered; None until then."""
-    elsewhere: tuple["Event", ...] = ()
-    """Events of other device models that are the same step."""
+    ended: str | None = None  # the id of the run in which the last of the event's series recovered; None until then
+    elsewhere: tuple["Event", ...] = ()  # events of other device models that are the same step
     last: RunHead | None = None
-    of: int = 0
-    """The number of series that were measured on both sides of a change of environment; 0 for all else."""
+    of: int = 0  # the number of series that were measured on both sides of a change of environment; 0 for all else
     median: float | None = None
-    aliases: tuple[str, ...] = ()
-    """Keys that the event may have had on other device models, or while fewer runs were known."""
+    aliases: tuple[str, ...] = ()  # keys that it may have had on other device models, or while fewer runs were known
     triage: Triage | None = None
     """What a person said of it last; None where nobody did, and of its parts on other device models."""
 
@@ -263,8 +248,7 @@ class SeriesFacts(Value):
     status: str
     reason: str | None
     gate_status: SeriesStatus
-    numbers: Mapping[str, float]
-    """Columns of the record that are numbers and not null, by the column's name."""
+    numbers: Mapping[str, float]  # columns of the record that are numbers and not null, by the column's name
     texts: Mapping[str, str]
     """Columns of the record that are texts and not null: timer, device_timer, stop_reason, launch_status and others."""
     kernels: tuple[KernelCount, ...] | None
@@ -306,8 +290,7 @@ class SiteFacts(Value):
     """The facts that every page has; runs, events and breakdowns are in order, the newest first."""
 
     store: str
-    repository: str | None
-    """Address of the repository on the web, for links to commits and sources; None where it is not known."""
+    repository: str | None  # address of the repository on the web, for links to commits and sources; None if unknown
     runs: tuple[RunHead, ...]
     rows: tuple[OverviewRow, ...] = ()
     events: tuple[Event, ...] = ()

@@ -14,16 +14,14 @@ from typing import Any
 from pairbench.errors import UsageError
 from pairbench.model.plain import Value, plain
 
-VARIABLE = "PAIRBENCH_UNIT"
-"""The environment variable with the key of the unit that a run is made for."""
+VARIABLE = "PAIRBENCH_UNIT"  # the environment variable with the key of the unit that a run is made for
 
 
 class Unit(Value):
     commit: str | None = None
     """The commit whose suites are measured, as its whole hash; None for the files as they are on the host."""
     operators: tuple[str, ...]
-    device: str
-    """`cpu`, `cuda` (any GPU), a model such as `nvidia-h200`, or the UUID of a GPU."""
+    device: str  # `cpu`, `cuda` (any GPU), a model such as `nvidia-h200`, or the UUID of a GPU
     tier: tuple[str, ...] = ()
     mode: tuple[str, ...] = ()
     rounds: int | None = None
@@ -85,12 +83,9 @@ def unit_of(run_id: str) -> str | None:
 class UnitEnd(StrEnum):
     DONE = "done"
     STORED = "stored"
-    SKIPPED = "skipped"
-    """The unit's commit cannot be built, or has no such operator."""
-    FAILED = "failed"
-    """The unit's run failed, or its worker died several times."""
-    NOT_DONE = "not done"
-    """Interrupted, or not begun."""
+    SKIPPED = "skipped"  # the unit's commit cannot be built, or has no such operator
+    FAILED = "failed"  # the unit's run failed, or its worker died several times
+    NOT_DONE = "not done"  # interrupted, or not begun
 
 
 class UnitResult(Value):
@@ -106,8 +101,7 @@ class UnitResult(Value):
 
 
 class Offer(Value):
-    identity: str
-    """The UUID of a GPU; `cpu-` followed by the host's name for a CPU."""
+    identity: str  # the UUID of a GPU; `cpu-` followed by the host's name for a CPU
     kind: str
     model: str
     selector: str
@@ -118,8 +112,7 @@ class Offer(Value):
 
 
 class Host(Value):
-    name: str
-    """The host's name, with the devices if these are only some of the host's."""
+    name: str  # the host's name, with the devices if these are only some of the host's
     address: str
     offers: tuple[Offer, ...]
     held_up: str | None = None

@@ -8,7 +8,7 @@ from functools import partial
 
 from pairbench.errors import SelectionError
 from pairbench.model.outcome import Status
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import LATENCIES, Record, interval_of, p50_of, result_of, speedup_of
 from pairbench.report import units
@@ -91,11 +91,9 @@ def _value(record: Record, quantity: str) -> Interval | None:
 def axis_chart(
     records: Sequence[Record], x: str | None = None, y: str | None = None, *, log: bool | None = None
 ) -> AxisChart:
-    """Return the chart of some records; of each series and value of the axis the last record counts.
-
-    The axis `x` is the only one that varies where it is not given, the quantity `y` is the latency that is the result, and
-    the values decide whether axes are logarithmic.
-    """
+    """Return the chart of some records; of each series and value of the axis the last record counts."""
+    # The axis `x` is the only one that varies where it is not given, the quantity `y` is the latency that is the
+    # result, and the values decide whether axes are logarithmic.
     if (quantity := y or "p50_us") not in QUANTITIES:
         raise SelectionError(f"y={y!r} is unknown, expected one of {', '.join(QUANTITIES)}")
     measured = [(one, _axes(one)) for one in records if one.status == Status.MEASURED and one.case is not None]
@@ -200,10 +198,8 @@ def _groups(records: Sequence[tuple[Record, Axes]], x: str) -> dict[str, list[tu
         for one, case in records
     ]
     varying = [len(set(values)) > 1 for values in zip(*keys, strict=True)]
-    panels: dict[str, list[tuple[Record, Axes]]] = {}
-    for record, key in zip(records, keys, strict=True):
-        panels.setdefault(", ".join(itertools.compress(key, varying)), []).append(record)
-    return panels
+    titles = (", ".join(itertools.compress(key, varying)) for key in keys)
+    return grouped(zip(titles, records, strict=True))
 
 
 def _panel(title: str, group: Sequence[tuple[Record, float]], quantity: str, *, modes: bool) -> AxisPanel:
@@ -213,8 +209,7 @@ def _panel(title: str, group: Sequence[tuple[Record, float]], quantity: str, *, 
         key = (record.implementation or "", record.mode or "")
         if (value := _value(record, quantity)) is not None:
             lines.setdefault(key, {})[x] = AxisPoint(x=x, y=value.estimate, low=value.low, high=value.high)
-        # They cross by the speedup of the latency that is drawn.
-        latency = _LATENCIES.get(quantity)
+        latency = _LATENCIES.get(quantity)  # they cross by the speedup of the latency that is drawn
         speedup = interval_of(record, latency.speedup) if latency else speedup_of(record)
         if record.role != BASELINE and speedup and speedup.estimate:
             ratios.setdefault(key, {})[x] = speedup.estimate

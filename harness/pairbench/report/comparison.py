@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pairbench.analyze.compare.latency import suspicious
 from pairbench.model.comparison import Calibration, Change, Comparison, GateOutcome, Judgement, Verdict, moves_of
+from pairbench.model.plain import grouped
 from pairbench.model.record import HOST
 from pairbench.report import comparison_words as words
 from pairbench.report import render as page
@@ -61,10 +62,8 @@ _COLUMNS: tuple[Column[_Row], ...] = (
 
 
 def _rows_of(change: Change) -> list[_Row]:
-    """Return the rows of a change: the metric that decided, the median, and every other metric that moved.
-
-    A time of the host has its row even where it is not judged, if its whole interval lies on one side of 1.
-    """
+    """Return the rows of a change: the metric that decided, the median, and every other metric that moved."""
+    # A time of the host has its row even where it is not judged, if its whole interval lies on one side of 1.
     chosen = []
     for index, judgement in enumerate(change.judgements):
         interval = judgement.change if judgement.metric == HOST.p50 else None
@@ -104,9 +103,8 @@ def _outcomes(comparison: Comparison) -> list[_Outcome]:
         if judged:  # those in the same environment first, the others below what changed in theirs
             groups = [(heading, list(those)) for heading, those in groupby(sorted(changes, key=era), key=era)]
         else:
-            by_reason: dict[str, list[Change]] = {}
-            for change in sorted(changes, key=lambda change: change.series):
-                by_reason.setdefault(shorten(change.reason, 400), []).append(change)
+            in_order = sorted(changes, key=lambda change: change.series)
+            by_reason = grouped((shorten(change.reason, 400), change) for change in in_order)
             groups = sorted(by_reason.items(), key=lambda item: -len(item[1]))
         sections.append(_Outcome(_TITLES[outcome], groups, outcome in _BAD, judged))
     return [section for section in sections if section.groups]
@@ -159,10 +157,8 @@ _LISTED = 40  # number of changes of one group that a terminal shows, unless the
 
 
 def render_comparison(comparison: Comparison, output: str, *, terminal: page.Terminal | None = None) -> str:
-    """Return a comparison in one of `FORMATS`, on stdout's terminal where none is given.
-
-    Only JSON has everything; Markdown has less than 65,536 bytes, which GitHub takes as a comment.
-    """
+    """Return a comparison in one of `FORMATS`, on stdout's terminal where none is given."""
+    # Only JSON has everything; Markdown has less than 65,536 bytes, which GitHub takes as a comment.
     if output == "markdown":
         return to_markdown(comparison)
     return page.render_page(output, lambda: document(comparison), lambda: _blocks(comparison), terminal)
@@ -280,10 +276,8 @@ _WARNINGS = (GateOutcome.UNDECIDED, GateOutcome.MISSING, GateOutcome.INCOMPARABL
 
 
 def annotations(comparison: Comparison) -> str:
-    """Return workflow commands, a line each: errors for what fails, warnings for what cannot be decided, and a notice at the end.
-
-    Undecided series are warned of only where they are suspects.
-    """
+    """Return workflow commands, a line each: errors for what fails, warnings for what cannot be decided, and a notice at the end."""
+    # Undecided series are warned of only where they are suspects.
     lines = []
     for level, outcomes in (("error", _BAD), ("warning", _WARNINGS)):
         chosen = [
@@ -317,8 +311,7 @@ def _annotation(level: str, change: Change) -> str:
     lines = [*numbers, f"attributed to: {change.attribution}" if change.attribution else "", words.era(change.era)]
     message = "\n".join([name, *filter(None, lines), *words.remarks(change)])
     title = f"{change.outcome}: {shorten(change.series.operator, 80)} {shorten(change.series.implementation, 60)}"
-    # Only in the checkout can GitHub show the suite.
-    path = PurePosixPath(clean(change.series.suite))
+    path = PurePosixPath(clean(change.series.suite))  # only in the checkout can GitHub show the suite
     inside = path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts and len(str(path)) <= 300
     return _command(level, message, title=title, file=str(path) if inside else "")
 
@@ -329,7 +322,6 @@ def _command(level: str, message: str, **properties: str) -> str:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    # The percent sign first, for the others bring some.
-    for letter in f"%\r\n{more}":
+    for letter in f"%\r\n{more}":  # the percent sign first, for the others bring some
         text = text.replace(letter, f"%{ord(letter):02X}")
     return text

@@ -40,22 +40,18 @@ class Terminal(Value):
     def paint(self, *things: Any) -> str:
         system = "standard" if self.color else None
         tint: dict[str, Any] = {"force_terminal": self.color, "no_color": not self.color, "color_system": system}
-        console = Console(
-            file=io.StringIO(), width=self.width or _ENDLESS, highlight=False, legacy_windows=False, **tint
-        )
-        with console.capture() as capture:
-            for thing in things:
-                console.print(thing)
-        return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+        width, shown = self.width or _ENDLESS, io.StringIO()
+        console = Console(file=shown, width=width, highlight=False, legacy_windows=False, **tint)
+        for thing in things:
+            console.print(thing)
+        return "".join(f"{line.rstrip()}\n" for line in shown.getvalue().splitlines())
 
 
 def render_rows(
     title: str, rows: Sequence[Mapping[str, object]], output: str, *, terminal: Terminal | None = None
 ) -> str:
-    """Return rows of one kind (operators, runs, facts of a machine) in one of `FORMATS`.
-
-    The title is the heading, or the key of the JSON document; the rows map columns to values, the first gives the order.
-    """
+    """Return rows of one kind (operators, runs, facts of a machine) in one of `FORMATS`."""
+    # The title is the heading, or the key of the JSON document; the rows map columns to values, the first gives the order.
     return render_page(output, lambda: {title: rows}, lambda: [Rows(title=title, rows=rows)], terminal)
 
 
@@ -282,10 +278,8 @@ def to_markdown(blocks: Sequence[Block]) -> str:
 
 
 def fit_bytes(blocks: Sequence[Block], room: float) -> tuple[str, int]:
-    """Return as many of the blocks as fit into so many bytes, and the number of entries that are left out.
-
-    Once something is left out, all that comes after is, so that no gap goes unnoticed; what was opened is closed.
-    """
+    """Return as many of the blocks as fit into so many bytes, and the number of entries that are left out."""
+    # Once something is left out, all that comes after is, so that no gap goes unnoticed; what was opened is closed.
     layout = _layout(blocks, None)
     parts: list[str] = []
     left_out = 0

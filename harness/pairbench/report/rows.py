@@ -12,6 +12,7 @@ from pairbench.analyze.facts import ceilings_of, series_facts
 from pairbench.model.case import TIERS
 from pairbench.model.environment import MODES, about_precision, withheld
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
+from pairbench.model.plain import grouped
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import CALL, Record, Series, result_of, speedup_of, speedup_over
 from pairbench.model.site import SeriesFacts, SeriesStatus
@@ -187,10 +188,8 @@ _NAMED = 10  # how many cases a line names
 def render(
     records: Sequence[Record], output: str, *, problems: Sequence[str] = (), terminal: page.Terminal | None = None
 ) -> str:
-    """Return the records of one run or more in one of `FORMATS`, on stdout's terminal where none is given.
-
-    Records come in the order in which implementations were declared, as far as it is known; problems are listed at the end.
-    """
+    """Return the records of one run or more in one of `FORMATS`, on stdout's terminal where none is given."""
+    # Records come in the order in which implementations were declared, as far as it is known; problems are listed at the end.
 
     def document() -> dict[str, Any]:
         expanded_records = [expanded(record) for record in records]
@@ -314,16 +313,12 @@ def fast_p(records: Iterable[Record], suites: Collection[str]) -> list[dict[str,
 
 
 def answer(records: Sequence[Record], attention: Iterable[str] = ()) -> list[str]:
-    """Return the result of a run of many pairs as a few lines: how many are right, the largest speedups, what needs attention.
-
-    Empty where the tables of the run fit on a screen. `attention` are sentences on what needs it beside the records.
-    """
+    """Return the result of a run of many pairs as a few lines: how many are right, the largest speedups, what needs attention."""
+    # Empty where the tables of the run fit on a screen. `attention` are sentences on what needs it beside the records.
     if len(records) <= _SCREEN:
         return []
-    pairs: dict[tuple[object, ...], list[Record]] = {}
-    for record in records:
-        if record.role != "baseline" and record.status != Status.SKIPPED:
-            pairs.setdefault((*operator_of(record), record.implementation), []).append(record)
+    tried = [one for one in records if one.role != "baseline" and one.status != Status.SKIPPED]
+    pairs = grouped(((*operator_of(record), record.implementation), record) for record in tried)
     wrong = sum(any(Status(one.status).bad for one in several) for several in pairs.values())
     lines = [f"Pairs: {len(pairs) - wrong} of {len(pairs)} are right"]
     best: dict[tuple[object, ...], tuple[float, Record]] = {}

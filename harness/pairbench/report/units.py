@@ -61,8 +61,7 @@ def change(ratio: float | None) -> str:
     if part >= _WIDEST:
         return f"{significant(ratio, 3)}x"
     digits = 2 if abs(part) < 0.1 else 1 if abs(part) < 1 else 0
-    # Adding zero takes the sign from -0.00.
-    return f"{round(100 * part, digits) + 0.0:+.{digits}f}%"
+    return f"{round(100 * part, digits) + 0.0:+.{digits}f}%"  # adding zero takes the sign from -0.00
 
 
 def count(value: float | None) -> str:
@@ -391,6 +390,5 @@ def repeats_otherwise(record: Record, baseline: Record | None) -> str:
         return ""
     if record.deterministic:
         return f"repeats to the bit, where the baseline's calls are up to {error(baseline.repeat_error)} apart"
-    return (
-        f"calls on the same inputs are up to {error(record.repeat_error)} apart, where the baseline repeats to the bit"
-    )
+    calls = f"calls on the same inputs are up to {error(record.repeat_error)} apart"
+    return f"{calls}, where the baseline repeats to the bit"

@@ -42,8 +42,7 @@ from pairbench.store.location import StoreLocation, existing, fingerprint, put_f
 from pairbench.workflow.git import Repository, repository_address
 from pairbench.workflow.setup import catalogue_folder, store_of
 
-MANIFEST = ".pairbench-site.json"
-"""The file that names what an earlier build wrote: no other file is ever changed or removed."""
+MANIFEST = ".pairbench-site.json"  # names what an earlier build wrote: no other file is ever changed or removed
 
 _STAGE = ".pairbench-new-"  # how the folder's name begins in which files wait for the last of them to be made
 

@@ -180,10 +180,8 @@ def compare_command(event: Event, options: Sequence[str] = ()) -> str | None:
 
 
 def ab_command(event: Event) -> str | None:
-    """Return the command that measures the two commits side by side; None where it would not measure what was measured.
-
-    That is where a commit is not known, where both are the same, or where either run had changes that no commit holds.
-    """
+    """Return the command that measures the two commits side by side; None where it would not measure what was measured."""
+    # That is where a commit is not known, where both are the same, or where either run had changes that no commit holds.
     runs = (event.before, event.end) if event.kind not in TOLD_TOGETHER else ()
     commits = [head.commit for head in runs if head and head.commit and not head.dirty]
     if len(commits) != 2 or commits[0] == commits[1] or not event.moved:
@@ -222,11 +220,9 @@ _DIRECTIONS = {"both": "slower and faster"}
 
 
 def feed(facts: SiteFacts, *, address: str | None) -> File:
-    """Return feed.xml: the newest 100 events.
-
-    An entry's id comes from its event's key alone, so that readers know it again after every build. Its time is that of the first
-    run with the event; the feed's own is that of the newest event, else of the newest run, else 1970.
-    """
+    """Return feed.xml: the newest 100 events."""
+    # An entry's id comes from its event's key alone, so that readers know it again after every build. Its time is that
+    # of the first run with the event; the feed's own is that of the newest event, else of the newest run, else 1970.
     base = f"{address.rstrip('/')}/" if address else ""
     events = facts.events[:_ENTRIES]
     times = [_time(event.after.started_at) for event in events] or [_time(run.started_at) for run in facts.runs]

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from pairbench.analyze.history.moves import MARGINS, STATUS, Move, Step
 from pairbench.analyze.history.points import moment_of
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, Change, GateOutcome
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.model.record import Record, Series
 from pairbench.model.site import ATTENTION, LIVES, CountStep, Event, Moved, RunHead
 
@@ -34,11 +34,9 @@ class MoveLife(NamedTuple):
 
 
 def lives_of(trend: Trend) -> tuple[MoveLife, ...]:
-    """Return the moves of a series, oldest first, each with the run in which it ended, if it did.
-
-    A move of the control alone is left out, for the control's own series tells of it. So is one that does nothing but take an
-    earlier one back, which is that one's end; a gain of the code's that is lost again is a regression, though.
-    """
+    """Return the moves of a series, oldest first, each with the run in which it ended, if it did."""
+    # A move of the control alone is left out, for the control's own series tells of it. So is one that does nothing but
+    # take an earlier one back, which is that one's end; a gain of the code's that is lost again is a regression, though.
     moves = [move for move in trend.moves if move.attribution is not None]
     least = math.log1p(DEFAULT.minimum_effect)
     lives = [_life(move, moves[place + 1 :], trend.definitions, least) for place, move in enumerate(moves)]
@@ -58,11 +56,9 @@ def _life(move: Move, later: Sequence[Move], definitions: Sequence[int], least: 
 
 
 def _of(other: Move, move: Move) -> float:
-    """Return the logarithm of another move on the scale of a first one.
-
-    Where the code caused the first, both are relative to the control. Else the control's own moves count, for later changes of
-    the code take back nothing that a driver did.
-    """
+    """Return the logarithm of another move on the scale of a first one."""
+    # Where the code caused the first, both are relative to the control. Else the control's own moves count, for later
+    # changes of the code take back nothing that a driver did.
     if move.attribution is Attribution.CODE:
         return math.log(other.relative if other.relative is not None else other.own)
     return math.log(other.own if other is move or other.control is None else other.control)
@@ -115,17 +111,12 @@ class _Part(NamedTuple):
 def series_events(
     trend: Trend, changes: Iterable[Change] = (), accepted: AcceptedLevel | None = None
 ) -> tuple[SeriesEvent, ...]:
-    """Return the events of one series: failures, moves of its level and counts, and a newest run that is worse.
-
-    Comparisons of its runs count for the newest run, unless a new level says the same, and for all in a short history.
-    """
+    """Return the events of one series: failures, moves of its level and counts, and a newest run that is worse."""
+    # Comparisons of its runs count for the newest run, unless a new level says the same, and for all in a short history.
     points = trend.points
     failures = [step for step in trend.steps if step.outcome is GateOutcome.FAILED]
     found = [_series_event(trend, "failed", None, [step], accepted) for step in failures]
-    places: defaultdict[int, list[Step]] = defaultdict(list)
-    for step in trend.steps:
-        if step not in failures:
-            places[step.index].append(step)
+    places = grouped((step.index, step) for step in trend.steps if step not in failures)
     moves: dict[int, MoveLife] = {}
     for life in lives_of(trend):
         if life.move.attribution is Attribution.ENVIRONMENT:
@@ -285,10 +276,7 @@ Measured = Mapping[RunKey, Collection[Series]]
 
 def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]:
     """Return the events of some series, the newest first; events between runs that are not in `heads` are left out."""
-    by_key: defaultdict[Key, list[SeriesEvent]] = defaultdict(list)
-    for one in several:
-        if (one.after, one.key[1]) in heads:
-            by_key[one.key].append(one)
+    by_key = grouped((one.key, one) for one in several if (one.after, one.key[1]) in heads)
     ids, runs = set(map(id_of, by_key)), runs_by_device(heads)
     return _newest_first(
         _event(key, several, heads, tuple(_other_ids(key, several, runs[key[1]], ids)))
@@ -298,10 +286,8 @@ def events_of(several: Iterable[SeriesEvent], heads: Heads) -> tuple[Event, ...]
 
 def runs_by_device(heads: Heads) -> dict[str, list[RunHead]]:
     """Return the runs of each device model, the oldest first."""
-    runs: defaultdict[str, list[RunHead]] = defaultdict(list)
-    for (_, device_name), head in sorted(heads.items(), key=lambda one: (one[1].started_at, one[0])):
-        runs[device_name].append(head)
-    return runs
+    in_order = sorted(heads.items(), key=lambda one: (one[1].started_at, one[0]))
+    return grouped((device_name, head) for (_, device_name), head in in_order)
 
 
 def id_of(key: Key) -> str:
@@ -321,11 +307,9 @@ def _other_ids(key: Key, several: Sequence[SeriesEvent], heads: Iterable[RunHead
 
 
 def joined(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return events with what is the same step on several device models as one, the newest first.
-
-    It is the same where the code moved the same series the same way, and the commits in question overlap. The device model
-    that showed it first names the event, so that it keeps its key when others follow.
-    """
+    """Return events with what is the same step on several device models as one, the newest first."""
+    # It is the same where the code moved the same series the same way, and the commits in question overlap. The device
+    # model that showed it first names the event, so that it keeps its key when others follow.
     steps: list[list[Event]] = []
     for event in reversed(_newest_first(events)):
         same = next((step for step in steps if _same_step(step, event)), None)

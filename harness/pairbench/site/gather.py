@@ -22,6 +22,7 @@ from pairbench.config import Config
 from pairbench.errors import StoreError
 from pairbench.model.comparison import Change, GateOutcome, Verdict
 from pairbench.model.outcome import OUT_OF_BUDGET
+from pairbench.model.plain import grouped
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import COLUMNS, RESULT_COLUMNS, LazyRecords, Record, Series, sampled_as
 from pairbench.model.site import About, Event, RunHead, RunVerdicts, SeriesFacts, SeriesStatus, SiteFacts
@@ -198,10 +199,8 @@ class SiteReading:
         stamps: Mapping[str, object] = MappingProxyType({}),
         begin: Callable[[Callable[[], Any]], Callable[[], Any]] = lambda work: work,
     ) -> None:
-        """Read a store; `stamps` has for the path of each file a value that changes with its content.
-
-        `begin` begins work in another process, and returns the function that waits for its result.
-        """
+        """Read a store; `stamps` has for the path of each file a value that changes with its content."""
+        # `begin` begins work in another process, and returns the function that waits for its result.
         self.about = functools.cache(functools.partial(about_of, config))
         self._store = replace(store_of(config), tables=Held(math.inf))
         comparer = Comparer.open(config, store=self._store)
@@ -253,11 +252,9 @@ class SiteReading:
     def operators(
         self, find: Find = lambda *_: None, make: Make[OperatorFacts] = lambda _, facts: facts, each: Each = one_by_one
     ) -> Iterator[tuple[str, str, Contribution, Any]]:
-        """Yield every operator on every device model that `find` does not find, and put what is said of all of them together.
-
-        Each comes as its page's name, the digest of its inputs, what it contributes to other pages, and what `make` returns; `make` gets
-        the part of the site's facts that the page shows, and nothing else, for all of it is in the digest.
-        """
+        """Yield every operator on every device model that `find` does not find, and put what is said of all of them together."""
+        # Each comes as its page's name, the digest of its inputs, what it contributes to other pages, and what `make` returns;
+        # `make` gets the part of the site's facts that the page shows, and nothing else, for all of it is in the digest.
         found: list[Contribution | None] = []
         jobs: list[Callable[[], tuple[str, str, Contribution, Any]]] = []
         samples: dict[str, Mapping[Series, LatencySamples]] = {}
@@ -343,10 +340,8 @@ class SiteReading:
         self, find: Find = lambda *_: None, make: Make[RunFacts] = lambda _, facts: facts, each: Each = one_by_one
     ) -> Iterator[tuple[str, str, Any, Any]]:
         """Yield every run that `find` does not find, as `operators` does; their pages show events, so these come after the operators."""
-        shown: defaultdict[RunKey, list[Event]] = defaultdict(list)
-        for event in self.facts.events:
-            for run_id in filter(None, {event.after.run_id, event.ended}):
-                shown[run_id, event.device_name].append(event)
+        ends = ((event, {event.after.run_id, event.ended}) for event in self.facts.events)
+        shown = grouped(((run_id, event.device_name), event) for event, both in ends for run_id in filter(None, both))
         pages: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
         for row in self.facts.rows:
             pages[row.device_name].add((row.device_name, row.suite, row.operator))
@@ -423,8 +418,7 @@ class SiteReading:
 
 def about_of(config: Config, suite: str) -> Mapping[str, About]:
     """Return the description of each operator of a suite, as far as the suite's file is here."""
-    # A name out of a store chooses no file outside the folders of suites.
-    name = PurePosixPath(suite)
+    name = PurePosixPath(suite)  # a name out of a store chooses no file outside the folders of suites
     if name.is_absolute() or ".." in name.parts:
         return {}
     places = [config.root / suite, catalogue_folder("suites").parent / suite]

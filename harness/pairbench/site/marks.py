@@ -24,10 +24,8 @@ def spark(
     say: Callable[[float], str] = units.ratio,
     mark: int | None = None,
 ) -> SimpleNamespace | None:
-    """Return the line of some values, oldest first, in a box of 100 x 24; None for fewer than two positive values.
-
-    `what` and `say` describe the values and one of them to readers who do not see the line, and `mark` is the index of a change.
-    """
+    """Return the line of some values, oldest first, in a box of 100 x 24; None for fewer than two positive values."""
+    # `what` and `say` describe the values and one of them to readers who do not see the line, and `mark` is the index of a change.
     known = [value for value in values if value is not None and 0 < value < math.inf]
     if len(known) < 2:
         return None
@@ -118,10 +116,8 @@ _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 1
 def strip(
     groups: Sequence[OverviewRow], median: float | None, among: Sequence[OverviewRow] = ()
 ) -> SimpleNamespace | None:
-    """Return dots of speedups in a box of 100 x 40, stacked where they lie close; None for fewer than three.
-
-    Speedups far from the median are named. The scale holds those of `among`, too, so that strips can be compared; then one is enough.
-    """
+    """Return dots of speedups in a box of 100 x 40, stacked where they lie close; None for fewer than three."""
+    # Speedups far from the median are named. The scale holds those of `among`, too, so that strips can be compared; then one is enough.
     known = [(row, row.speedup) for row in groups if row.speedup is not None and row.speedup.estimate > 0]
     if len(known) < (1 if among else 3) or median is None:
         return None

@@ -14,6 +14,7 @@ from typing import Any
 from pairbench.features.breakdown.breakdown import PROFILED, Rows, sentences, side_by_side, tables, tree_rows
 from pairbench.features.breakdown.summary import by_kind, parts_ns, tree_of
 from pairbench.model.breakdown import Breakdown, KeptBreakdown
+from pairbench.model.plain import grouped
 from pairbench.model.plan import BASELINE
 from pairbench.model.site import ATTENTION, LIVES, STATES, Event, RunHead, RunVerdicts, SiteFacts
 from pairbench.report import units
@@ -21,7 +22,7 @@ from pairbench.site import paths
 from pairbench.site.event_pages import WINDOWS, changes, event_rows, headline
 from pairbench.site.events import TOLD_TOGETHER
 from pairbench.site.paths import File, RunFacts, series_anchor
-from pairbench.site.payload import beside_result, grouped, run_payload, script
+from pairbench.site.payload import beside_result, field_groups, run_payload, script
 from pairbench.site.summary import device_summaries, family_of, is_self_test, operator_summaries
 from pairbench.site.templates import render, time_of
 
@@ -89,14 +90,10 @@ _COMPLETE = 0.9  # part of the usual number of series below which a run is calle
 
 
 def newest_night(facts: SiteFacts) -> SimpleNamespace | None:
-    """Return the newest run of each device model, whether it was on time, and how many of the usual series it measured.
-
-    Runs that confirm another run do not count; None where no run has a time.
-    """
-    runs_of: defaultdict[str, list[tuple[dt.datetime, RunHead]]] = defaultdict(list)
-    for head in facts.runs:
-        if head.confirms is None and (at := time_of(head.started_at)) is not None:
-            runs_of[head.device_name].append((at, head))
+    """Return the newest run of each device model, whether it was on time, and how many of the usual series it measured."""
+    # Runs that confirm another run do not count; None where no run has a time.
+    begun = [(time_of(head.started_at), head) for head in facts.runs if head.confirms is None]
+    runs_of = grouped((head.device_name, (at, head)) for at, head in begun if at is not None)
     if not runs_of:
         return None
     newest = max(runs[0][0] for runs in runs_of.values())
@@ -197,7 +194,12 @@ def run(facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
     ranks = {status: rank - len(_BAD) for rank, status in enumerate(_BAD)}
     troubled.sort(key=lambda one: (ranks.get(one.status, 0), one.series.suite, one.series.case))
     counts = [(*name, number) for name, number in sorted(operators.items())]
-    shown: dict[str, object] = {"there": one.pages, "run": one, "groups": grouped(one.environment), "operators": counts}
+    shown: dict[str, object] = {
+        "there": one.pages,
+        "run": one,
+        "groups": field_groups(one.environment),
+        "operators": counts,
+    }
     shown |= {"troubled": troubled[:_REASONS], "troubles": len(troubled), "added": added, "most": _CASES}
     shown |= {"beside": beside_result(one.series), "data": name, "source": source}
     changed = [(move, series_anchor(move.series)) for move in (verdicts.changes if verdicts else ())[:_REASONS]]
@@ -209,9 +211,7 @@ def run(facts: SiteFacts, one: RunFacts) -> tuple[File, File]:
 
 
 def compare(facts: SiteFacts) -> File:
-    devices: dict[str, list[RunHead]] = {}
-    for head in facts.runs:
-        devices.setdefault(head.device_name, []).append(head)
+    devices = grouped((head.device_name, head) for head in facts.runs)
     return render(paths.COMPARE, facts, options=shlex.join(facts.options), devices=devices)
 
 

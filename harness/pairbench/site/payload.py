@@ -37,7 +37,7 @@ def fields(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str
         yield ".".join(path), _text(value)
 
 
-def grouped(environment: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
+def field_groups(environment: Mapping[str, object]) -> dict[str, list[tuple[str, str]]]:
     """Return the fields by the first part of their path; those that are in no group come first, under an empty name."""
     groups: dict[str, list[tuple[str, str]]] = {"": []}
     for name, value in environment.items():
@@ -75,16 +75,13 @@ _TEXTS |= {"throttle": "throttle_reasons", "definition": "definition_hash", "sou
 
 
 def script(name: str, value: object) -> bytes:
-    """Return a script that hands a value to the page under a name; NaN and infinities become null.
-
-    It is plain ASCII and holds nothing that could end a script element or a line of one, wherever it is put. What is large is
-    packed, for a page opened from disk has nobody to do that on the way.
-    """
+    """Return a script that hands a value to the page under a name; NaN and infinities become null."""
+    # It is plain ASCII and holds nothing that could end a script element or a line of one, wherever it is put. What is
+    # large is packed, for a page opened from disk has nobody to do that on the way.
     try:
         text = _json(value)
     except ValueError:
-        # Looked for only where there is one: most values are large and have none.
-        text = _json(plain(value))
+        text = _json(plain(value))  # looked for only where there is one: most values are large and have none
     if len(text) > _PACKED:
         return b'pairbench.packed(%s, "%s");\n' % (_json(name).encode("ascii"), packed(text.encode("ascii")))
     return f"pairbench.data({_json(name)}, {text});\n".encode("ascii")
@@ -111,11 +108,9 @@ def figures(value: float | None, digits: int = _PAYLOAD_DIGITS) -> float | None:
 
 
 def run_payload(run: RunFacts, beside: str | None = None) -> dict[str, object]:
-    """Return the data that runs are compared by: an array for each column, with a value for each series.
-
-    `pages` holds suite, operator and page of each operator that has one. `names` holds each text once, and the columns in `texts` hold indices into it (-1 for none); `reasons` is by the
-    series' index. The verdicts are shown where the run stands after the one `beside` it.
-    """
+    """Return the data that runs are compared by: an array for each column, with a value for each series."""
+    # `pages` holds suite, operator and page of each operator that has one. `names` holds each text once, and the columns in `texts` hold
+    # indices into it (-1 for none); `reasons` is by the series' index. The verdicts are shown where the run stands after the one `beside` it.
     head, series = run.head, run.series
     texts: dict[str, list[str | None]] = {name: [getattr(one.series, name) for one in series] for name in _SERIES}
     texts |= {"tier": [one.tier for one in series], "status": [one.status for one in series]}
@@ -170,10 +165,8 @@ _NUMBERS = (
 def operator_payload(
     facts: SiteFacts, operator: OperatorFacts, speedup: SpeedupChart, roofline: RooflineChart
 ) -> dict[str, Any]:
-    """Return the value that the scripts of an operator's page draw from.
-
-    Series, cases, implementations, runs and kernels are named by their indices in the lists of the same name.
-    """
+    """Return the value that the scripts of an operator's page draw from."""
+    # Series, cases, implementations, runs and kernels are named by their indices in the lists of the same name.
     page = paths.operator_page(operator.device_name, operator.suite, operator.operator)
     runs: dict[str, list[Any]] = {}
     for points in (trend.points for trend in operator.trends):
@@ -267,6 +260,4 @@ _FEW = 20  # number of values up to which an array saves no time
 
 def _cut(values: Sequence[float]) -> list[float | None]:
     """Return each value to four digits, as `figures` does."""
-    if len(values) <= _FEW:
-        return [figures(value, _DIGITS) for value in values]
-    return rounded([values], _DIGITS)[0]
+    return [figures(value, _DIGITS) for value in values] if len(values) <= _FEW else rounded([values], _DIGITS)[0]

@@ -80,18 +80,15 @@ STATE_BADGE = "badges/state.svg"
 
 
 def index_json(facts: SiteFacts) -> File:
-    """Return index.json: what the overview and the regressions show, for programs; the same facts give the same bytes.
-
-    Its keys are `schema`, `store`, `repository` (or null), `runs` and `events` (the newest first), `rows` and `problems`
-    (sentences). Runs, rows and events, and in events `moved` and its `counts`, have the fields of `RunHead`, `OverviewRow`,
-    `Event`, `Moved` and `CountStep` of `model.site`, but for these: `href` and `badge` are files of the site, `series` is a
-    name, an event's `before` and `after` are ids of runs, charts of `Moved` are left out, and an interval is a list.
-    """
+    """Return index.json: what the overview and the regressions show, for programs; the same facts give the same bytes."""
+    # Its keys are `schema`, `store`, `repository` (or null), `runs` and `events` (the newest first), `rows` and `problems`
+    # (sentences). Runs, rows and events, and in events `moved` and its `counts`, have the fields of `RunHead`, `OverviewRow`,
+    # `Event`, `Moved` and `CountStep` of `model.site`, but for these: `href` and `badge` are files of the site, `series` is a
+    # name, an event's `before` and `after` are ids of runs, charts of `Moved` are left out, and an interval is a list.
     rows = sorted(facts.rows, key=_identity)
     lists = {"runs": facts.runs, "rows": rows, "events": facts.events, "problems": facts.problems}
     lines = [f'{{"schema": {SCHEMA}', f'"store": {_line(facts.store)}', f'"repository": {_line(facts.repository)}']
-    # One line an item, so that a difference of two builds shows what changed.
-    for name, items in lists.items():
+    for name, items in lists.items():  # one line an item, so that a difference of two builds shows what changed
         body = ",\n".join(_line(item) for item in items)
         lines.append(f'"{name}": [\n{body}\n]' if body else f'"{name}": []')
     return File(path="index.json", content=(",\n".join(lines) + "}\n").encode(errors="replace"))

@@ -6,7 +6,6 @@ Nobody is to blame for the former, and after some runs they are noted and no lon
 import datetime as dt
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from pairbench.analyze.history.trend import Trend
 from pairbench.model.comparison import DEFAULT, Attribution, GateOutcome
+from pairbench.model.plain import grouped
 from pairbench.model.record import Series
 from pairbench.model.site import TRIAGE, Event, Moved, RunHead, Triage
 from pairbench.site.events import Heads, Measured, RunKey, id_of, runs_by_device
@@ -64,15 +64,11 @@ def shifts_of(trend: Trend) -> Iterator[Shift]:
 
 
 def environment_events(shifts: Iterable[Shift], heads: Heads) -> Iterator[Event]:
-    """Yield one event for each change of environment that moved series: where a changepoint was found, or most moved alike.
-
-    A run that returns to the environment of one of the eight runs before it is no such change.
-    """
+    """Yield one event for each change of environment that moved series: where a changepoint was found, or most moved alike."""
+    # A run that returns to the environment of one of the eight runs before it is no such change.
     least = math.log1p(DEFAULT.minimum_effect) / 2
     by_device = runs_by_device(heads)
-    by_run: defaultdict[RunKey, list[Shift]] = defaultdict(list)
-    for shift in shifts:
-        by_run[shift.run_id, shift.moved.series.device_name].append(shift)
+    by_run = grouped(((shift.run_id, shift.moved.series.device_name), shift) for shift in shifts)
     for (run_id, device_name), together in sorted(by_run.items()):
         runs = by_device[device_name]
         place = [one.run_id for one in runs].index(run_id)
@@ -105,10 +101,8 @@ def _life(place: int, runs: Sequence[RunHead]) -> str:
 def new_operator(
     first: str, series: Sequence[Series], heads: Heads, measured: Measured, beside: Mapping[RunKey, str]
 ) -> Iterator[Event]:
-    """Yield the event of an operator of a device model that was not in the store from the start, by its first run.
-
-    It is new in a run that measured at least half of the series of the run before it, too: not in one of that operator alone.
-    """
+    """Yield the event of an operator of a device model that was not in the store from the start, by its first run."""
+    # It is new in a run that measured at least half of the series of the run before it, too: not in one of that operator alone.
     key = first, series[0].device_name
     if key not in beside or key not in heads:
         return
@@ -125,18 +119,13 @@ def new_operator(
 
 def by_id(events: Sequence[Event]) -> Mapping[str, Sequence[Event]]:
     """Return the events of each id: the event with this key, else all events that have it among their aliases."""
-    found: defaultdict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        for key in event.aliases:
-            found[key].append(event)
+    found = grouped((key, event) for event in events for key in event.aliases)
     return {**found, **{event.key: [event] for event in events}}
 
 
 def with_states(events: Sequence[Event], stored: Iterable[Triage], today: dt.date) -> tuple[Event, ...]:
-    """Return events with their stored states (oldest first; the last one of an event counts). An `expected` event is new again after its day.
-
-    A state whose id is an alias of several events now is ignored.
-    """
+    """Return events with their stored states (oldest first; the last one of an event counts). An `expected` event is new again after its day."""
+    # A state whose id is an alias of several events now is ignored.
     meant, states = by_id(events), dict[str, Triage]()
     for triage in stored:
         named = meant.get(triage.event, ())

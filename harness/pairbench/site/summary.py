@@ -16,6 +16,7 @@ from pairbench.model.case import TIERS
 from pairbench.model.comparison import Change, GateOutcome, Verdict
 from pairbench.model.environment import MODES
 from pairbench.model.outcome import Status
+from pairbench.model.plain import grouped
 from pairbench.model.plan import BASELINE
 from pairbench.model.record import CALL
 from pairbench.model.site import STATES, GpuSpread, Moved, OverviewRow, SeriesFacts, SeriesStatus
@@ -44,10 +45,8 @@ def gate_status_of(status: str, reason: str | None, change: Change | None, newes
 
 
 def with_open(status: SeriesStatus, lasting: Moved, since: str) -> SeriesStatus:
-    """Return the status of a series with its worst move that lasts, since a moment, taken into account.
-
-    A gain of earlier runs is no news; a loss stays until it is mended or accepted.
-    """
+    """Return the status of a series with its worst move that lasts, since a moment, taken into account."""
+    # A gain of earlier runs is no news; a loss stays until it is mended or accepted.
     own = _STATES[lasting.outcome]
     skip = lasting.outcome is GateOutcome.IMPROVEMENT or status.state == "skipped"
     if skip or worst([status.state, own]) != own:
@@ -82,9 +81,7 @@ _SPARK = 30  # the number of newest runs that a sparkline shows
 
 def overview_rows(series: Iterable[tuple[SeriesFacts, Trend]]) -> tuple[OverviewRow, ...]:
     """Return the rows of one operator on one device model, by dtype, tier and mode."""
-    groups: defaultdict[tuple[str, str, str], list[tuple[SeriesFacts, Trend]]] = defaultdict(list)
-    for facts, trend in series:
-        groups[facts.dtype, facts.tier, facts.series.mode].append((facts, trend))
+    groups = grouped(((facts.dtype, facts.tier, facts.series.mode), (facts, trend)) for facts, trend in series)
     return tuple(_overview_row(groups[key]) for key in sorted(groups))
 
 
@@ -175,9 +172,8 @@ def family_of(suite: str) -> str:
 
 
 def operator_summaries(rows: Iterable[OverviewRow]) -> tuple[SimpleNamespace, ...]:
-    groups: defaultdict[tuple[str, str, str], list[OverviewRow]] = defaultdict(list)
-    for row in sorted(rows, key=_rank):
-        groups[family_of(row.suite), row.operator, row.suite].append(row)
+    ranked = sorted(rows, key=_rank)
+    groups = grouped(((family_of(row.suite), row.operator, row.suite), row) for row in ranked)
     summaries = []
     for (family, operator, suite), group in sorted(groups.items(), key=itemgetter(0)):
         leading = {row.device_name: row for row in reversed(group)}
@@ -278,19 +274,16 @@ _NEWEST = 5  # runs of a series on a GPU that count, the newest
 
 
 def gpu_ratios(trend: Trend) -> dict[str, float]:
-    """Return for each GPU that has a series its latency over the median GPU's; nothing where one GPU has it alone.
-
-    Only what the newest run can be compared with counts: the same source, definition and environment.
-    """
+    """Return for each GPU that has a series its latency over the median GPU's; nothing where one GPU has it alone."""
+    # Only what the newest run can be compared with counts: the same source, definition and environment.
     points, gpus = trend.points, trend.points.values("device_uuid")
     if len(set(gpus)) < 2:
         return {}
     hashes = (points.values(name) for name in ("implementation_hash", "environment_hash"))
     asked = list(zip(points.parts.tolist(), *hashes, strict=True))
-    of_gpu: defaultdict[str, list[float]] = defaultdict(list)
-    for place in points.measured.tolist():
-        if gpus[place] and asked[place] == asked[points.measured[-1]]:
-            of_gpu[gpus[place]].append(float(points.p50[place]))
+    measured = points.measured.tolist()
+    places = (place for place in measured if gpus[place] and asked[place] == asked[measured[-1]])
+    of_gpu = grouped((gpus[place], float(points.p50[place])) for place in places)
     if len(of_gpu) < 2:
         return {}
     levels = {gpu: statistics.median(values[-_NEWEST:]) for gpu, values in of_gpu.items()}
@@ -300,10 +293,7 @@ def gpu_ratios(trend: Trend) -> dict[str, float]:
 
 def spreads(ratios: Iterable[tuple[str, Mapping[str, float]]]) -> tuple[GpuSpread, ...]:
     """Return a row for each GPU, the models by name and the slowest of each first."""
-    of_gpu: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for device_name, several in ratios:
-        for gpu, ratio in several.items():
-            of_gpu[device_name, gpu].append(ratio)
+    of_gpu = grouped(((device_name, gpu), ratio) for device_name, several in ratios for gpu, ratio in several.items())
     rows = []
     for (device_name, gpu), values in of_gpu.items():
         ratio, (low, high) = statistics.median(values), percentiles(values, (10, 90))

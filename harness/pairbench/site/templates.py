@@ -42,11 +42,9 @@ def short(text: object, width: int = 60) -> str:
 
 
 def cut(text: object, width: int = 48) -> Markup:
-    """Return a name cut to the width, with more of it where one points at it, and isolated from the text around it.
-
-    The key of a case may break after a comma, so that no browser breaks its numbers.
-    Plain ASCII runs in one direction, and thousands of isolated names make a page slow, so it stands as it is.
-    """
+    """Return a name cut to the width, with more of it where one points at it, and isolated from the text around it."""
+    # The key of a case may break after a comma, so that no browser breaks its numbers. Plain ASCII runs in one
+    # direction, and thousands of isolated names make a page slow, so it stands as it is.
     whole = str(text)
     shown = short(whole, width)
     parted = Markup(",<wbr>").join(_COMMA.split(shown))

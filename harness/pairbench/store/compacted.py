@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pairbench.errors import StoreFailedError
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.store import opened
 from pairbench.store.location import RunFile, StoreLocation, run_files
 from pairbench.store.opened import BROKEN, CHANGED, WIDTH, OpenedFile, checksum_of, footer_of, problem_of, read_content
@@ -47,8 +47,7 @@ class CompactedFile(OpenedFile):
         self._place = place
         super().__init__(place, file.path, dataset)
         content = _content_of(self.metadata)
-        self.runs: dict[str, int] = content["runs"]
-        """The number of rows of each run in the file."""
+        self.runs: dict[str, int] = content["runs"]  # the number of rows of each run in the file
         self._cases: list[list[str]] = content["cases"]
         if len(self._cases) != self.metadata.num_row_groups or sum(self.runs.values()) != self.metadata.num_rows:
             raise UnsoundError("does not hold the runs that it names")
@@ -240,8 +239,7 @@ class Files(Value):
     """The files of a dataset from which each run is read once, oldest run first."""
 
     files: tuple[RunFile, ...]
-    left: tuple[RunFile, ...] = ()
-    """Files all of whose rows are in `files`, too."""
+    left: tuple[RunFile, ...] = ()  # files all of whose rows are in `files`, too
     runs: dict[str, dict[str, int]] = field(default_factory=dict)
     """The runs of each compacted file, by its path, with the number of rows of each."""
     problems: tuple[str, ...] = ()
@@ -284,8 +282,7 @@ def choose(place: StoreLocation, files: Sequence[RunFile]) -> Files:
     left: list[RunFile] = []
     for file in files:
         if not file.is_compacted:
-            # A part goes with the run's own file.
-            _, path = best.get((file.folder, file.run_id), (0, file.whole))
+            _, path = best.get((file.folder, file.run_id), (0, file.whole))  # a part goes with the run's own file
             (kept if path == file.whole else left).append(file)
         elif file.path in runs:
             of_file = runs[file.path]
@@ -330,11 +327,7 @@ def doubled(files: Iterable[RunFile]) -> dict[str, list[str]]:
     """Return the parts that lie beside the one file that was made of them, by that file's path."""
     files = list(files)
     wholes = {file.path for file in files if not file.is_part}
-    parts: dict[str, list[str]] = {}
-    for file in files:
-        if file.is_part and file.whole in wholes:
-            parts.setdefault(file.whole, []).append(file.path)
-    return parts
+    return grouped((file.whole, file.path) for file in files if file.is_part and file.whole in wholes)
 
 
 def tidy(place: StoreLocation, files: Iterable[RunFile]) -> None:

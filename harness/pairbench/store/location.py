@@ -32,12 +32,10 @@ class RunFile(Value):
     """A parquet file of a dataset."""
 
     path: str
-    run_id: str
-    """The run whose rows it holds; of a compacted file, which may hold many, the newest of those in `among`."""
+    run_id: str  # the run whose rows it holds; of a compacted file, which may hold many, the newest of those in `among`
     is_part: bool
     is_compacted: bool = False
-    among: tuple[str, ...] = ()
-    """The runs that are to be read from a compacted file."""
+    among: tuple[str, ...] = ()  # the runs that are to be read from a compacted file
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -95,8 +93,7 @@ class StoreLocation(Value):
 
     filesystem: Any
     root: str
-    name: str
-    """The folder or URL as the user gave it, for messages: without credentials."""
+    name: str  # the folder or URL as the user gave it, for messages: without credentials
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     """New name of each suite that was moved, by its old name as records have it; rows are read under the new one."""
     held: Held = field(default_factory=Held, hash=False, compare=False, repr=False)

@@ -28,10 +28,8 @@ from pairbench.store.schema import IDENTITY, UnsoundError, checked_constant, con
 CHANGED = "its content does not fit its checksum: it was changed, or the disk has changed it"
 _MARK = b"pairbench:crc32:"
 WIDTH = 4
-SEAL = len(_MARK) + WIDTH
-"""Bytes of the mark and the checksum behind it."""
-END = 8
-"""Bytes behind the footer: its length, and parquet's own mark."""
+SEAL = len(_MARK) + WIDTH  # bytes of the mark and the checksum behind it
+END = 8  # bytes behind the footer: its length, and parquet's own mark
 
 
 def sealed(content: pa.Buffer) -> pa.Buffer:
@@ -155,8 +153,7 @@ class OpenedFile:
         if (version := version_of(self.metadata.metadata)) is None:
             raise ForeignFileError(path)
         check_footer(self.metadata, dataset, self._decoded_at_once)
-        self.version = version
-        """The schema version; 0 where that is no number."""
+        self.version = version  # the schema version; 0 where that is no number
         schema, known = self.metadata.schema, fields_of(dataset)
         # The schema names the leaves of a list or a struct; asking for all the paths would double the time.
         self.places = {
@@ -207,8 +204,7 @@ class OpenedFile:
         leaves = map(self.metadata.schema.column, range(len(self.metadata.schema.names)))
         paths = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         wanted = [path for path in paths if names is None or path.partition(".")[0] in names]
-        # Opening takes as long as reading a few columns.
-        is_open = set(wanted).issubset(texts_of(known.values()))
+        is_open = set(wanted).issubset(texts_of(known.values()))  # opening takes as long as reading a few columns
         return self._parquet if is_open else _open(self._content, wanted, self.metadata)
 
     def constants(self, names: Iterable[str]) -> dict[str, Any]:

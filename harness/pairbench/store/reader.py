@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pairbench.errors import StoreError
 from pairbench.model.outcome import OUT_OF_BUDGET
-from pairbench.model.plain import Value, redacted
+from pairbench.model.plain import Value, grouped, redacted
 from pairbench.model.record import CALL, COLUMNS, DEVICE, STREAM, Record, Samples, Series
 from pairbench.store.compacted import Files, ranks, tidy
 from pairbench.store.files import Reading
@@ -115,11 +115,9 @@ def runs(store: Store) -> Reading[tuple[RunSummary, ...]]:
     shared = ["run_id", "started_at", "commit", "branch", "dirty", "hostname"]
     columns = [*shared, "device_name", "status"]
     table, problems = _read(store, "records", columns=columns)
-    by_run: dict[str, list[Row]] = defaultdict(list)
-    for row in _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist():
-        by_run[row["run_id"]].append(row)
+    counted = _with_strings(table).group_by(columns).aggregate([([], "count_all")]).to_pylist()
     summaries = []
-    for _, rows in sorted(by_run.items(), reverse=True):
+    for _, rows in sorted(grouped((row["run_id"], row) for row in counted).items(), reverse=True):
         statuses = sum((Counter({row["status"]: row["count_all"]}) for row in rows), Counter[str]())
         devices = tuple(sorted({row["device_name"] for row in rows}))
         first = {name: rows[0][name] for name in shared}
@@ -170,9 +168,7 @@ def _scan(
     """Return some columns of the rows that have some values, oldest run first; the run's id is among them."""
     wanted = _values_of(where, place)
     stored = [name for name in dict.fromkeys([*names, *wanted]) if name not in PARTITIONS.names]
-    kinds = {
-        name: TEXT if name in PARTITIONS.names else type_of(dataset, name) for name in (*stored, *PARTITIONS.names)
-    }
+    kinds = {name: type_of(dataset, name) for name in stored} | dict.fromkeys(PARTITIONS.names, TEXT)
     empty = pa.schema([(name, kinds[name]) for name in names]).empty_table()
 
     @functools.cache  # most values are those of other files, too
@@ -246,11 +242,8 @@ class WholeStore:
         files = dataset_files(place, "records")
         if last is not None:
             files = files.of_runs(files.run_ids[-last:])
-        self.paths: defaultdict[str, list[str]] = defaultdict(list)
-        """The paths of each run's files."""
-        for file in files.files:
-            for run_id in file.run_ids:
-                self.paths[run_id].append(file.path)
+        # The paths of each run's files.
+        self.paths = grouped((run_id, file.path) for file in files.files for run_id in file.run_ids)
         whole, self.problems = _scan(place, "records", files, self._names, {}, samples=samples, threads=_WHOLE_THREADS)
         self._table = whole.unify_dictionaries().combine_chunks()
 
@@ -307,16 +300,14 @@ class IndexedRun(Value):
     """One run, without its measurements."""
 
     run_id: str
-    names: frozenset[str] = field(repr=False)
-    """The runs that its files are named after: a renamed file still holds its run."""
+    names: frozenset[str] = field(repr=False)  # runs that its files are named after: a renamed file still holds its run
     started_at: str
     commit: str | None
     branch: str | None
     dirty: bool
     confirms: str | None
     devices: frozenset[str]
-    has_series: bool = True
-    """Whether it has a row of any series; False where no suite could be loaded."""
+    has_series: bool = True  # whether it has a row of any series; False where no suite could be loaded
 
     @property
     def started(self) -> dt.datetime | None:
@@ -337,15 +328,11 @@ class RunIndex:
     def __init__(self, place: StoreLocation, name: str, files: Files) -> None:
         self.place = place
         self.name = name
-        self.problems: list[str] = []
-        """A sentence for each file that was opened and cannot be read."""
+        self.problems: list[str] = []  # a sentence for each file that was opened and cannot be read
         self._tell(files.problems)
         self._files = files
         self._heads: dict[str, IndexedRun] = {}
-        by_run: dict[str, list[RunFile]] = defaultdict(list)
-        for file in files.files:
-            for run_id in file.run_ids:
-                by_run[run_id].append(file)
+        by_run = grouped((run_id, file) for file in files.files for run_id in file.run_ids)
         self._unread = {run_id: by_run[run_id] for run_id in sorted(by_run)}
 
     @classmethod
@@ -375,8 +362,7 @@ class RunIndex:
         """Yield the heads, newest first, reading as they are asked for."""
         seen: set[str] = set()
         while True:
-            # A head that was read out of turn waits for its turn.
-            newest_unread = next(reversed(self._unread), "")
+            newest_unread = next(reversed(self._unread), "")  # a head that was read out of turn waits for its turn
             for run_id in sorted(self._heads.keys() - seen, reverse=True):
                 if run_id > newest_unread:
                     seen.add(run_id)
@@ -398,14 +384,11 @@ class RunIndex:
 
     def keys(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Row]]:
         heads = list(heads)
-        rows: dict[str, list[Row]] = defaultdict(list)
-        for name, row in self._distinct(columns, self._files_of(heads).files):
-            rows[name].append(row)
+        rows = grouped(self._distinct(columns, self._files_of(heads).files))
         return {head.run_id: [row for name in sorted(head.names) for row in rows[name]] for head in heads}
 
     def columns(self, heads: Iterable[IndexedRun], columns: Sequence[str]) -> dict[str, list[Any]]:
-        # A frame would have an object for each row's text.
-        run_ids = {name for head in heads for name in head.names}
+        run_ids = {name for head in heads for name in head.names}  # a frame would have an object for each row's text
         table, problems = _read(self.place, "records", columns=columns, run_ids=run_ids)
         self._tell(problems)
         return {name: python_values(table.column(name)) for name in table.column_names}
@@ -430,9 +413,7 @@ class RunIndex:
                 if file.path not in files:
                     files[file.path] = file
                     pending += file.run_ids
-        by_run: dict[str, list[tuple[str, Row]]] = defaultdict(list)
-        for name, row in self._distinct(_COLUMNS, files.values()):
-            by_run[row["run_id"]].append((name, row))
+        by_run = grouped((row["run_id"], (name, row)) for name, row in self._distinct(_COLUMNS, files.values()))
         for run_id, of_run in by_run.items():
             before = self._heads[run_id].names if run_id in self._heads else frozenset[str]()
             first = of_run[0][1]

@@ -30,8 +30,7 @@ from pairbench.store.schema import SCHEMA_VERSION
 _Read = Callable[[OpenedFile], Value]
 _THREADS_REMOTE = 32  # files of an object store are waited for side by side
 _ROW = 500  # about the bytes of a row of a few columns as a dict
-_LISTINGS = 10
-"""Listings in which a run is looked for whose files were gone as they were read; it closes once, so one is enough."""
+_LISTINGS = 10  # listings in which a run is sought whose files were gone when read; it closes once, so one is enough
 
 
 def stored_files(place: StoreLocation, dataset: str) -> Files:
@@ -116,8 +115,7 @@ def _attempt(
     return problem
 
 
-SINCE = 4
-"""The first version whose files have all these columns."""
+SINCE = 4  # the first version whose files have all these columns
 
 _KEYS = ("run_id", "device_uuid", "suite", "case", "mode", "implementation")
 _LISTS = {"call_round_p50_ns": "round_p50_ns", "call_round_p95_ns": "round_p95_ns"}
@@ -145,8 +143,7 @@ def with_derived(table: pa.Table, place: StoreLocation, file: OpenedFile, *, sam
     for key, row in zip(keys, rows, strict=True):
         of_baseline = (*key[:-1], BASELINE)
         derived.append(_from_medians(row, by_key.get(of_baseline, row)))
-        # A record without a device latency has rounds without device samples.
-        if key in rounds and row[DEVICE.p50]:
+        if key in rounds and row[DEVICE.p50]:  # a record without a device latency has rounds without device samples
             derived[-1] |= _of_rounds(rounds[key], rounds.get(of_baseline, {}))
     for name in wanted:
         index = table.schema.get_field_index(name)

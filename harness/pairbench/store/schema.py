@@ -185,8 +185,7 @@ IDENTITY = {
 """Columns of each dataset that identify a row: they are in all files and never null."""
 
 SUITE = "suite"
-TEXT = pa.dictionary(pa.int32(), pa.string())
-"""The type in which readers get texts, for these repeat."""
+TEXT = pa.dictionary(pa.int32(), pa.string())  # the type in which readers get texts, for these repeat
 
 _OBJECTS = ("axes", "environment")  # columns of text that hold a JSON object
 PER_SAMPLE = ("block", "position", "at_ns", "call_ns", "host_ns", "device_ns", "stream_ns", "throttled", "outlier")

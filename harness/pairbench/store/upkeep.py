@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.store.compacted import INDEX, ROW, Files, choose, doubled, open_file, publish_runs, sound_rows
 from pairbench.store.documents import FORMS, read_documents
 from pairbench.store.location import FOLDERS, RunFile, StoreLocation, run_files
@@ -35,8 +35,7 @@ class Merged(Value):
     runs: int
     files: int
     size: int
-    now: int
-    """`files` is by how many files there are fewer; `size` the bytes of the merged ones, and `now` of the new ones."""
+    now: int  # `files` is by how many files there are fewer; `size` the bytes of the merged ones, `now` of the new ones
     problems: tuple[str, ...]
 
 
@@ -79,9 +78,7 @@ def _compact_folder(place: StoreLocation, folder: str, recent: frozenset[str], *
         files += _delete_superfluous(place, chosen, chosen.left)
         sources, missed = _sources(place, chosen, recent)
         problems |= dict.fromkeys(missed)
-        by_form: dict[str, list[_Source]] = defaultdict(list)
-        for source in sources:
-            by_form[source.form].append(source)
+        by_form = grouped((source.form, source) for source in sources)
         batches = [batch for several in by_form.values() for batch in _batches(several, at_least)]
         batch: list[_Source] = []
         try:

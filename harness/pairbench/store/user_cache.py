@@ -75,8 +75,7 @@ class KeptValues:
     def keep(self, values: Mapping[str, Mapping[str, Any]]) -> None:
         if not values:
             return
-        # Loads pyarrow, which reading does not need.
-        from pairbench.store.files import sweep_temporary, write_whole
+        from pairbench.store.files import sweep_temporary, write_whole  # loads pyarrow, which reading does not need
 
         kept = {key: value for key, value in self.read().items() if key not in values}
         newest = list({**kept, **values}.items())[-self._most :]

@@ -169,8 +169,7 @@ def content_of(dataset: str, table: pa.Table) -> pa.Buffer:
     options: dict[str, Any] = {"compression": "zstd"}
     if dataset == "records":
         options = {"compression": "lz4", "use_dictionary": texts_of(table.schema)}
-    # Made in memory, so that it reaches the store in one piece.
-    sink = pa.BufferOutputStream()
+    sink = pa.BufferOutputStream()  # made in memory, so that it reaches the store in one piece
     pq.write_table(table, sink, write_page_checksum=True, **options)
     return sealed(sink.getvalue())
 
@@ -182,8 +181,7 @@ class Waiting(Value):
     """A folder of the spool, whose run has ended."""
 
     folder: Path
-    store: str
-    """The store that it was meant for, without credentials."""
+    store: str  # the store that it was meant for, without credentials
     why: str
 
     @property
@@ -200,8 +198,7 @@ class Spool:
 
     def __init__(self, location: StoreLocation, name: str, notify: Callable[[str], None]) -> None:
         self.location = location
-        self.why: str | None = None
-        """The first error of the store; None as long as it has not failed."""
+        self.why: str | None = None  # the first error of the store; None as long as it has not failed
         self.folder: Path | None = None
         """The folder with the files that the store did not take; None if there are none, or if no folder could keep them."""
         self._name = name
@@ -358,8 +355,7 @@ def _complete(one: Waiting, location: StoreLocation, folder: str, run_id: str, p
         opened = {file: open_file(location, file, dataset) for file in stored}
         tables = {PurePosixPath(file.path).name: in_store.raw() for file, in_store in opened.items()}
     except BROKEN:
-        # The store's damaged file stays beside the sound rows, and readers name it.
-        _copy(one, location, paths)
+        _copy(one, location, paths)  # the store's damaged file stays beside the sound rows, and readers name it
         return
     wholes = [file for file in stored if not file.is_part]
     if not wholes:

@@ -64,8 +64,7 @@ class Definition(Value):
     inputs: dict[str, Spec]
     outputs: dict[str, Spec]
     reference: str
-    custom: str
-    """The name of the function in the reference that makes inputs of the kind `custom`; empty where there is none."""
+    custom: str  # name of the reference's function that makes inputs of the kind `custom`; empty where there is none
 
     @property
     def root(self) -> Path:

@@ -39,8 +39,7 @@ STATEMENTS = ("body", "orelse", "handlers", "finalbody", "cases")
 """The fields of `ast` in which a statement holds further ones."""
 _NOT_OWN = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]))  # folders of code that is no suite's
 _MOVED = "moved.toml"
-PROBLEM = "problem of"
-"""How the source of an operator begins whose file is a problem of another corpus."""
+PROBLEM = "problem of"  # how the source of an operator begins whose file is a problem of another corpus
 
 
 def load_module(path: Path) -> ModuleType:
@@ -166,8 +165,7 @@ class _Relative(ast.NodeVisitor):
         self._folder, self._file, self._tree = folder, file, tree
 
     def generic_visit(self, node: ast.AST) -> list[ast.AST]:
-        # Expressions import nothing, and visiting them takes as long as compiling the file.
-        for field in STATEMENTS:
+        for field in STATEMENTS:  # expressions import nothing, and visiting them takes as long as compiling the file
             inner = getattr(node, field, [])
             inner[:] = [made for one in inner for made in self.visit(one)]
         return [node]

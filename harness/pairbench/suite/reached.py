@@ -31,8 +31,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 class ReachedFiles(NamedTuple):
     tree: frozenset[Path]
     """The suite's file and the files that it imports from the tree of suites, kernels included; hashes cover them."""
-    packages: frozenset[Path]
-    """Files of the same repository that it imports by their packages' names; no hash covers them."""
+    packages: frozenset[Path]  # files of its repository that it imports by their packages' names; no hash covers them
 
 
 def reached_files(suite: Path, repository: Path) -> ReachedFiles:
@@ -46,8 +45,7 @@ def reached_files(suite: Path, repository: Path) -> ReachedFiles:
                 yield from [place] if place.is_file() else _along(place, parts)
 
     tree = _closure([suite], lambda file: _imports(file)[0])
-    # Packages do not import the tree of suites.
-    start = [other for file in tree for other in imported(file)]
+    start = [other for file in tree for other in imported(file)]  # packages do not import the tree of suites
     return ReachedFiles(tree, _closure(start, lambda file: [*_imports(file)[0], *imported(file)]) - tree)
 
 

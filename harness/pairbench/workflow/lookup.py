@@ -21,7 +21,7 @@ from pairbench.errors import SelectionError, StoreError
 from pairbench.execute.garbage import collector_at_rest
 from pairbench.model.comparison import DEFAULT, Acceptance, Calibration, Floor, Side
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
-from pairbench.model.plain import Value, redacted
+from pairbench.model.plain import Value, grouped, redacted
 from pairbench.model.record import CALL, COLUMNS, DEVICE, RESULT_COLUMNS, Record, Series
 from pairbench.plan import ANY, Wanted, matches, parse_selection
 from pairbench.store import reader
@@ -78,9 +78,7 @@ def find_series(store: Store, text: str, wanted: Wanted = ANY) -> Reading[Series
     stored = dataset_files(place, "records")
     problems = stored.problems
     # A name is nearly always in the newest runs, and to read those of a thousand takes seconds.
-    by_device: defaultdict[str, list[RunFile]] = defaultdict(list)
-    for file in stored.files:
-        by_device[file.device_slug].append(file)
+    by_device = grouped((file.device_slug, file) for file in stored.files)
     newest = ([file for several in by_device.values() for file in several[-number:]] for number in _NEWEST)
     for stage, files in enumerate([*newest, stored.files]):
         unread = [file for file in files if file not in looked]
@@ -127,8 +125,7 @@ def read_history(store: Store, series: Series) -> tuple[Reading[Records], Floor 
     # What a run had no time for is no part of a history, unless there is nothing else.
     records = tuple(record for record in reading.value if record.reason != OUT_OF_BUDGET) or reading.value
     first = {record.environment_hash: record.run_id for record in reversed(reading.value)}
-    # The environment is long and seldom another, so it is read once for each that there was.
-    if len(first) > 1:
+    if len(first) > 1:  # the environment is long and seldom another, so it is read once for each that there was
         columns = ("run_id", "environment_hash", "environment")
         reading_of_first = reader.read_series(store, where=where, columns=columns, run_ids=set(first.values()))
         known = {record.environment_hash: record.environment for record in reading_of_first.value}

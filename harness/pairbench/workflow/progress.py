@@ -196,8 +196,7 @@ class PublishedProgress(PlainProgress):
         self._inner, self._run_id, self._store, self._since = inner, run_id, store, time.time()
         inner.devices = self.devices
         self._file: int | None = None
-        # Nobody may need it, so a machine without room for it does no harm.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # nobody may need it, so a machine without room for it does no harm
             folder = _folder()
             for file in folder.glob("*.json"):
                 _read(file)  # which removes it if its process was killed

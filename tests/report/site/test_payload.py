@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pairbench.site.payload import fields, figures, grouped, run_payload, script
+from pairbench.site.payload import field_groups, fields, figures, run_payload, script
 from pairbench.stats import rounded
 from tests.report.site import made
 from tests.report.site.reading import value_of
@@ -92,7 +92,7 @@ def test_an_environment_of_any_shape() -> None:
         deep = {"x": deep}
     ((name, text),) = fields(deep)
     assert name == "x.x.x.x.x.x" and text.startswith('{"x": ')
-    assert list(grouped({"one": 1, "flags": {"tf32": False}, "two": True}).items()) == [
+    assert list(field_groups({"one": 1, "flags": {"tf32": False}, "two": True}).items()) == [
         ("", [("one", "1"), ("two", "yes")]),
         ("flags", [("tf32", "no")]),
     ]

@@ -85,8 +85,7 @@ def _leaves(value: Any, name: str) -> list[tuple[str, str]]:
     return [leaf for each, item in names for leaf in _leaves(item, each)]
 
 
-_NOTICEABLE_NS = 500.0
-"""The least difference that counts: profiled times of every kernel differ by this much from run to run."""
+_NOTICEABLE_NS = 500.0  # least difference that counts: profiled times of all kernels differ by this much between runs
 
 
 def kernel_changes(reference: Record, current: Record) -> tuple[KernelChange, ...]:
@@ -152,8 +151,7 @@ class Circumstances(Value):
     elsewhere: str = ""
     another_gpu: str = ""
     """`elsewhere` and `another_gpu` are phrases about another machine, and another GPU of the model; empty where there is none."""
-    interleaved: bool = False
-    """Whether both sides were measured interleaved: then the machine was the same for both."""
+    interleaved: bool = False  # whether both sides were measured interleaved: then the machine was the same for both
 
     @classmethod
     def between(
@@ -235,15 +233,12 @@ class Moved(NamedTuple):
 
     judgement: Judgement
     measured: MeasuredSides
-    shown: tuple[float, float]
-    """The latencies of both sides in ns, as they are shown."""
-    ratio: float
-    """Current over reference, which is known also where nothing tells how far rounds spread."""
+    shown: tuple[float, float]  # the latencies of both sides in ns, as they are shown
+    ratio: float  # current over reference, which is known also where nothing tells how far rounds spread
     minimum: float
     chance: float | None
     """The p value, adjusted for the whole comparison, where the whole interval is beyond the minimum; else None."""
-    relative: Interval | None
-    """The change relative to the baseline, where only that one is large enough to count; else None."""
+    relative: Interval | None  # change relative to the baseline, where only that is large enough to count; else None
 
 
 _MOVED = (Verdict.SLOWER, Verdict.FASTER)

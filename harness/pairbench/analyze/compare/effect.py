@@ -113,20 +113,16 @@ class Effects(Value):
     """One latency of many series; NaN where it is not known on both sides."""
 
     change: Floats
-    error: Floats
-    """The standard error of the change; NaN also where nothing tells how far rounds spread."""
-    p_value: Floats
-    """Two-sided, of there being no change."""
+    error: Floats  # the standard error of the change; NaN also where nothing tells how far rounds spread
+    p_value: Floats  # two-sided, of there being no change
     low: Floats
-    high: Floats
-    """`change` is the logarithm of current over reference, `low` and `high` are the ends of its 95 % interval."""
+    high: Floats  # `change` is the logarithm of current over reference, `low` and `high` the ends of its 95 % interval
 
 
 class Verdicts(Value):
     """Whether each effect is slower, faster or unchanged by a policy; an effect that is none of these is undecided."""
 
-    adjusted: Floats
-    """The p values after Benjamini-Hochberg over all latencies."""
+    adjusted: Floats  # the p values after Benjamini-Hochberg over all latencies
     minimum: Floats
     slower: Bools
     faster: Bools
@@ -255,8 +251,7 @@ class _Side(Value):
     runs: Floats
     mean: Floats
     square: Floats  # `mean` is that of the runs' means, and `square` the sum of their squared distances from it
-    inverse_rounds: Floats
-    """The variance of the mean if rounds had a variance of 1 and the rounds of a run nothing in common."""
+    inverse_rounds: Floats  # variance of the mean if rounds had a variance of 1 and those of a run nothing in common
 
 
 def _side(runs: Runs, size: int, current: bool) -> _Side:

@@ -6,7 +6,6 @@ Any increase of a count is a regression, any decrease an improvement.
 import difflib
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -16,7 +15,7 @@ from pairbench.analyze.compare.rounds import damage, latency_of_runs, usable
 from pairbench.errors import UsageError
 from pairbench.model.comparison import DEFAULT, Acceptance, Attribution, GateOutcome, Judgement, Verdict
 from pairbench.model.outcome import OUT_OF_BUDGET, Status
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.model.record import CALL, DEVICE, HOST, Record, Series
 
 Records = tuple[Record, ...]
@@ -34,8 +33,7 @@ class Matched:
     """New, missing, incomparable, or failed with the whole suite; None where there is something to judge."""
     reason: str = ""
     attribution: Attribution | None = None
-    left_out_runs: tuple[str, ...] = ()
-    """The reference runs that measured another source than the newest of them, oldest first."""
+    left_out_runs: tuple[str, ...] = ()  # runs of the reference with another source than its newest one, oldest first
 
 
 BAD = frozenset(status.value for status in Status if status.bad)
@@ -59,9 +57,8 @@ def match(reference: Iterable[Record], current: Iterable[Record]) -> list[Matche
         else:
             matches.append(_new(series, records))
     moved = set(elsewhere.values())
-    candidates: defaultdict[tuple[str, str], list[tuple[Series, Record]]] = defaultdict(list)
-    for series in fresh:
-        candidates[series.device_name, series.mode].append((series, representative(now[series])))
+    newest = ((series, representative(now[series])) for series in fresh)
+    candidates = grouped(((series.device_name, series.mode), (series, record)) for series, record in newest)
     for series in gone:
         if series not in moved:
             others = candidates[series.device_name, series.mode]
@@ -81,14 +78,9 @@ def representative(records: Sequence[Record]) -> Record:
 
 
 def _by_series(records: Iterable[Record]) -> tuple[dict[Series, Records], dict[str, Record]]:
-    by_series: defaultdict[Series, list[Record]] = defaultdict(list)
-    broken: dict[str, Record] = {}
-    for record in records:
-        series = Series.of(record)
-        if series is None:
-            broken[record.suite] = record
-        else:
-            by_series[series].append(record)
+    known = [(Series.of(record), record) for record in records]
+    by_series = grouped((series, record) for series, record in known if series is not None)
+    broken = {record.suite: record for series, record in known if series is None}
     for own in by_series.values():
         if len({(record.run_id, record.device_uuid) for record in own}) < len(own):
             # The same run may be read twice; its rounds are not more for that.
@@ -147,9 +139,7 @@ def _both(series: Series, reference: Records, current: Records) -> Matched:
 
 def _elsewhere(fresh: Iterable[Series], gone: Iterable[Series]) -> dict[Series, Series]:
     """Return for series that only the current side has the one that the reference has on another device or in another mode."""
-    twins: defaultdict[tuple[str, str, str], list[Series]] = defaultdict(list)
-    for series in gone:
-        twins[series.suite, series.case, series.implementation].append(series)
+    twins = grouped(((series.suite, series.case, series.implementation), series) for series in gone)
     twin_of = {}
     for series in fresh:
         others = twins[series.suite, series.case, series.implementation]

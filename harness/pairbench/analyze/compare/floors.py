@@ -18,13 +18,11 @@ from pairbench.model.comparison import Floor, GateOutcome
 from pairbench.model.record import DEVICE, HOST, Record, Series, result_of
 from pairbench.stats import row_medians
 
-LEAST_RUNS = 5
-"""The number of runs below which nothing can be said of a series' noise."""
+LEAST_RUNS = 5  # the number of runs below which nothing can be said of a series' noise
 _LATEST = 30  # the number of newest runs that count: older ones are no measure of the present noise
 _TELLING = 8  # the number of changes that it takes to tell a spike or a step from noise
 _FAR = 4.0  # the number of standard deviations beyond which a value is a spike, or a difference a step
-_STEPS = 0.1
-"""The largest part of the differences that can be steps; with more of them, steps are how this series behaves."""
+_STEPS = 0.1  # largest part of the differences that can be steps; with more, steps are how this series behaves
 _NORMAL = 1.959963984540054
 
 
@@ -34,8 +32,7 @@ class Past(NamedTuple):
     p50_ns: float | None
     p95_ns: float | None
     host_ns: float | None
-    latency: str
-    """The latency of `p50_ns` and `p95_ns`: `device` or `call`."""
+    latency: str  # the latency of `p50_ns` and `p95_ns`: `device` or `call`
     sameness: tuple[str | None, ...]
     host_relative: float | None = None
     """The host's time as a multiple of the baseline's; None for a baseline. The host's times are None on a CPU."""

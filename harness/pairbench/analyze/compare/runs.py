@@ -5,7 +5,6 @@ The metrics of a series are judged one by one, attributed, confirmed by second m
 
 import functools
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -27,7 +26,7 @@ from pairbench.model.comparison import (
     Policy,
     Verdict,
 )
-from pairbench.model.plain import Value
+from pairbench.model.plain import Value, grouped
 from pairbench.model.record import CALL, HOST, Record, Series, p50_of, result_of, speedup_of
 from pairbench.stats import Interval
 
@@ -289,10 +288,9 @@ def compare(
             on_both.append(MeasuredSides(series=item.series, reference=sound[0], current=sound[1]))
     judged = judge_interleaved(on_both, policy) if interleaved else judge_latencies(on_both, floors or {}, policy)
     latencies: dict[Series, tuple[MeasuredSides, Mapping[str, Judgement]]] = {}
-    beside: defaultdict[tuple[str, ...], list[Series]] = defaultdict(list)
+    beside = grouped((pair_of(measured.series), measured.series) for measured in on_both)
     for measured, judgements in zip(on_both, judged, strict=True):
         series = measured.series
-        beside[pair_of(series)].append(series)
         latencies[series] = measured, judgements if trusted is None or series in trusted else unjudged(judgements)
     changes = []
     for item in matched:

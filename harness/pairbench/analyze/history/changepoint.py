@@ -113,8 +113,7 @@ def _sequence(before: Flags, after: Flags, rises: Floats, high: Floats) -> Float
     return np.asarray(terms[:4].sum(axis=0) - terms[4:].sum(axis=0) - math.log(2))
 
 
-MIN_RUNS = 4
-"""The length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet."""
+MIN_RUNS = 4  # length of the shortest level in runs; a series of fewer than twice as many runs has no changepoint yet
 
 _PENALTY = 7.0
 _FINEST = 1e-4  # the standard deviation in log units below which noise is not believed: 0.01 %
@@ -134,11 +133,9 @@ FLOOR_TO_SIGMA = 1 / (1.96 * math.sqrt(2))
 class Changepoint(Value):
     """A lasting move of a series to a new level."""
 
-    index: int
-    """The index of the first run on the new level among all runs, those without a value included."""
+    index: int  # the index of the first run on the new level among all runs, those without a value included
     before: float
-    after: float
-    """The levels that were left and reached, as mean natural logarithms with spikes pulled in."""
+    after: float  # the levels that were left and reached, as mean natural logarithms with spikes pulled in
     strength: float
     """The log-likelihood, in nats, by which the series with this change beats the series without it, with the noise of step 3."""
 
@@ -152,12 +149,9 @@ class Drift(Value):
     """A steady rise or fall of a series over many runs, which no single run brought."""
 
     index: int
-    last: int
-    """The indices of the first and the last run on the slope among all runs, those without a value included."""
-    rate: float
-    """The change from one run with a value to the next, in log units."""
-    line: Floats = field(repr=False, compare=False)
-    """What the slope adds to each run, in log units."""
+    last: int  # the indices of the first and the last run on the slope among all runs, those without a value included
+    rate: float  # the change from one run with a value to the next, in log units
+    line: Floats = field(repr=False, compare=False)  # what the slope adds to each run, in log units
 
 
 class Found(NamedTuple):

@@ -20,8 +20,7 @@ from pairbench.model.plain import Value
 from pairbench.stats import Floats
 
 Cuts = tuple[int, ...]
-SHORTEST = 8
-"""The fewest runs of a slope."""
+SHORTEST = 8  # the fewest runs of a slope
 _MARGIN = 2.0  # the nats by which a slope must beat the steps alone, beyond its penalty
 _MEMORY = 0.6
 _PLACES = 40  # the places at which slopes may begin or end before they are refined

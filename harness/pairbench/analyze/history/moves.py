@@ -34,10 +34,8 @@ class Move(Value):
     """A changepoint: the series, or its speedup, moved between two runs to a level that lasted; or a drift over many runs."""
 
     before: int
-    index: int
-    """`before` and `index` are the indices of the last run with a value before the move, and of the first after it."""
-    own: float
-    """The level of the median latency after the move over that before; 1.02 is 2 % slower."""
+    index: int  # `before`, `index`: indices of the last run with a value before the move, and of the first after it
+    own: float  # the level of the median latency after the move over that before; 1.02 is 2 % slower
     control: float | None
     relative: float | None
     """`own` over `control`: the ratio without changes that both share. None, as `control`, without a control."""
@@ -47,8 +45,7 @@ class Move(Value):
     era: tuple[EraChange, ...]
     implementation_changed: bool | None
     reason: str
-    last: int | None = None
-    """The index of the last run of a drift, whose first is `index`; None for a changepoint."""
+    last: int | None = None  # the index of the last run of a drift, whose first is `index`; None for a changepoint
 
     @property
     def size(self) -> float:
@@ -173,8 +170,7 @@ def _joined(own: Sequence[Changepoint], relative: Sequence[Changepoint]) -> list
 
 MARGINS = ("margin", "oracle_ratio")
 STATUS = "status"
-COLUMNS = (*METRICS, *MARGINS, "launch_status")
-"""Columns of a record that steps are found in, besides its status."""
+COLUMNS = (*METRICS, *MARGINS, "launch_status")  # columns of a record that steps are found in, besides its status
 
 _WORSE = (GateOutcome.FAILED, GateOutcome.REGRESSION, GateOutcome.UNDECIDED)
 _METRICS = (*METRICS, *MARGINS)
@@ -193,15 +189,13 @@ class Step(Value):
     index: int
     outcome: GateOutcome
     reference: float | str | None
-    current: float | str | None
-    """`reference` and `current` are the values before and after, in the unit of the column."""
+    current: float | str | None  # `reference` and `current` are the values before and after, in the unit of the column
     reason: str
     attribution: Attribution | None
     why: str
     """The sentence that says why `attribution` is the likely cause, which a failure that was never seen to work has not."""
     era: tuple[EraChange, ...]
-    ended: int | None = None
-    """Index of the run in which it was no longer so; None while it lasts."""
+    ended: int | None = None  # index of the run in which it was no longer so; None while it lasts
     superseded: bool = False
     """Whether the move ended because something replaced it, such as a new definition, and not because it was undone."""
 

@@ -50,13 +50,10 @@ def _codes(records: LazyRecords, name: str) -> tuple[Places, list[str]]:
 
 class SeriesPoint(Value):
     record: Record
-    control: Record | None
-    """The control's record in the same run and on the same device; None where the control has none there."""
-    part: int
-    """The number of the run's part, from 0; a new part begins with each change of the definition."""
+    control: Record | None  # the control's record of the same run and device; None where the control has none there
+    part: int  # the number of the run's part, from 0; a new part begins with each change of the definition
     latency: Latency = CALL
-    gpu: str | None = None
-    """The GPU's UUID, where the run has the series on one GPU alone."""
+    gpu: str | None = None  # the GPU's UUID, where the run has the series on one GPU alone
     p50: Interval | None
     """Median latency in ns with its 95 % interval; the ends are NaN where they are not known. None, like the three below, for a gap."""
     p95_ns: float | None

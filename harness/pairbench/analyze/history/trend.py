@@ -36,8 +36,7 @@ class NewestRuns(Value):
     verdict: Verdict
     reason: str
     runs: int = 0
-    effect: float | None = None
-    """The mean of these runs over the level that they are judged against: 1.03 is 3 % more."""
+    effect: float | None = None  # the mean of these runs over the level that they are judged against: 1.03 is 3 % more
 
 
 class _Tail(Value):
@@ -208,12 +207,10 @@ class Level(Value):
     """Runs between two moves, or changes of the environment."""
 
     start: int
-    stop: int
-    """The indices of the level's first and last point."""
+    stop: int  # the indices of the level's first and last point
     p50_ns: float
     speedup: float | None
-    rise: float = 1.0
-    """The latency at its end over that at its start: other than 1 in a drift."""
+    rise: float = 1.0  # the latency at its end over that at its start: other than 1 in a drift
     speedup_rise: float = 1.0
 
 
@@ -232,12 +229,10 @@ class Trend(Value):
     timer: str | None
     control: str | None
     moves: tuple[Move, ...]
-    steps: tuple[Step, ...]
-    """Where counts took another value, as far as the points have counts."""
+    steps: tuple[Step, ...]  # where counts took another value, as far as the points have counts
     levels: tuple[Level, ...]
     eras: tuple[Era, ...]
-    definitions: tuple[int, ...]
-    """The indices of the runs with which a new definition, and so a new series, begins."""
+    definitions: tuple[int, ...]  # the indices of the runs with which a new definition, and so a new series, begins
     newest: Latest | None
     notes: tuple[str, ...] = ()
     latency: Latency = CALL

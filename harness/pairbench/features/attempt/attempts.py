@@ -328,8 +328,7 @@ class SuiteFiles:
             # What was reached once stays: while a file is no Python, nobody can tell what it imports.
             self._files |= reached.tree | reached.packages
         self._files |= sources_beside(file for file in self._files if file.parent.is_dir())
-        # What has changed since the first look at it is read again at the next one.
-        more_folders, more = self._stamps()
+        more_folders, more = self._stamps()  # what has changed since the first look at it is read again at the next one
         self._known = (suites, more_folders | folders, more | stamps)
         return self._known[2]
 

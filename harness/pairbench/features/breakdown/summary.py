@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from pairbench.model.breakdown import Breakdown, SourceLine, WorkTotal
+from pairbench.model.plain import grouped
 
 KINDS = (
     *("attention", "norm", "matmul", "convolution", "cache", "copy", "elementwise", "other"),
@@ -73,8 +74,7 @@ def kind_of(piece: WorkTotal, spots: tuple[SourceLine, ...], classes: Mapping[st
         return "attention"
     if by_operator is not None:
         return by_operator
-    # An operator of the suite's own may be anything; its name, or else its kernel's, may tell.
-    if "::" in ops[0]:
+    if "::" in ops[0]:  # an operator of the suite's own may be anything; its name, or else its kernel's, may tell
         return _named(ops[0]) or _kind_of_kernel(piece)
     return "elementwise"
 
@@ -164,9 +164,7 @@ def by_kernel(breakdown: Breakdown) -> list[BreakdownRow]:
 
 
 def _rows(pieces: Iterable[WorkTotal], name: _Naming, kind: _Naming) -> list[BreakdownRow]:
-    groups: dict[tuple[str, str], list[WorkTotal]] = {}
-    for piece in pieces:
-        groups.setdefault((name(piece), kind(piece)), []).append(piece)
+    groups = grouped(((name(piece), kind(piece)), piece) for piece in pieces)
     return [
         BreakdownRow(*key, *(sum(getattr(piece, total) for piece in group) for total in ("count", "launches", "ns")))
         for key, group in groups.items()
@@ -219,13 +217,11 @@ def _shortened(node: Node, alike_together: bool) -> Node:
 
 def _sum(nodes: list[Node], label: str | None = None) -> Node:
     total = Node(label=label or f"{nodes[0].label}-{nodes[-1].label}", class_name=nodes[0].class_name)
-    below: dict[str, list[Node]] = {}
     for node in nodes:
         for name in ("calls", "ns", "own_ns", "count", "launches"):
             setattr(total, name, getattr(total, name) + getattr(node, name))
         for kind, ns in node.kinds.items():
             total.kinds[kind] = total.kinds.get(kind, 0.0) + ns
-        for child in node.children:
-            below.setdefault(child.label, []).append(child)
+    below = grouped((child.label, child) for node in nodes for child in node.children)
     total.children = [_sum(same, label) for label, same in below.items()]
     return total

@@ -230,8 +230,7 @@ def import_runs(
         run = read(at_commit=when == COMMITTED)
         if device_name is None:
             return run
-        # Restored records keep their own device.
-        device = Device(selector="cuda", kind="cuda", name=device_name)
+        device = Device(selector="cuda", kind="cuda", name=device_name)  # restored records keep their own device
         return run._replace(environment=replace(run.environment, device=device))
 
     pairing = Pairing.parse(implementation) if implementation else None

@@ -148,8 +148,7 @@ def _moment(text: str, where: str) -> dt.datetime:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
         raise ImportFailedError(f"{where} has the datetime {text!r:.60}, expected ISO 8601") from error
-    # Old versions wrote UTC without saying so.
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)  # old versions wrote UTC without saying so
 
 
 def _origin(started: dt.datetime, content: bytes, commit: dict[str, Any], run: dict[str, Any]) -> foreign.Origin:

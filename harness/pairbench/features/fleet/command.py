@@ -18,7 +18,7 @@ from pairbench.errors import UsageError
 from pairbench.features.fleet.dask import is_loopback
 from pairbench.features.fleet.drive import Drive, Progress
 from pairbench.model.outcome import Status
-from pairbench.model.plain import plain, safe
+from pairbench.model.plain import grouped, plain, safe
 from pairbench.model.unit import Host, Unit, UnitEnd, UnitResult
 from pairbench.report.render import render_rows, to_json
 from pairbench.workflow.git import git, repository_of, resolve
@@ -155,9 +155,7 @@ def host_rows(hosts: Iterable[Host], flying: Mapping[str, Unit], results: Iterab
     for result in results:
         if result.host:
             ends[result.host][result.end] += 1
-    workers: defaultdict[str, list[Host]] = defaultdict(list)
-    for host in hosts:
-        workers[host.name].append(host)
+    workers = grouped((host.name, host) for host in hosts)
     rows = []
     for name in sorted({*workers, *ends}):
         here = workers.get(name, [])

@@ -321,11 +321,9 @@ def _over_best(measured: Sequence[Record], libraries: Container[str]) -> tuple[I
 
 
 def _newest(records: Iterable[Record], definition: str) -> dict[_Key, Record]:
-    """Return the newest record of each series.
-
-    One of the definition that is declared now goes before all others; what measured, or failed to, before a skip, for
-    an interrupted run skips what it did not come to; and our own clocks before Triton's, which is there to be compared with.
-    """
+    """Return the newest record of each series."""
+    # One of the definition that is declared now goes before all others; what measured, or failed to, before a skip, for an
+    # interrupted run skips what it did not come to; and our own clocks before Triton's, which is there to be compared with.
 
     def place(record: Record) -> tuple[bool, bool, bool, str]:
         own_clock = record.timer is None or record.timer in OWN_TIMERS.values()

@@ -6,13 +6,14 @@ Every table is a list of rows, and a row has its cells by their headers.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TypeVar
 
 from pairbench.analyze.facts import ceilings_of, series_facts
 from pairbench.features.results.operator import CaseResults, ClaimState, JudgedClaim, ModeResults, OperatorResults, lost
 from pairbench.model.case import Claim
 from pairbench.model.environment import MODES
+from pairbench.model.plain import grouped
 from pairbench.model.record import CALL, Record, Series, p50_of, speedup_of
 from pairbench.model.site import SeriesStatus
 from pairbench.report import rows, units
@@ -313,10 +314,8 @@ def _speedup(record: Record) -> str:
 
 def _grouped(records: Sequence[Record], labels: Mapping[str, str], *, title: str) -> TableBlock:
     """Return records in which the same happened to the same implementation as one row."""
-    groups: dict[tuple[str | None, ...], list[str]] = {}
-    for record in records:
-        key = (record.implementation, record.mode, record.status, record.reason)
-        groups.setdefault(key, []).append(labels[str(record.case)])
+    alike = attrgetter("implementation", "mode", "status", "reason")
+    groups = grouped((alike(record), labels[str(record.case)]) for record in records)
     table = []
     for (implementation, mode, status, reason), cases in groups.items():
         cells = {"implementation": implementation or "", "mode": mode or "", "status": status or ""}

@@ -137,15 +137,12 @@ def results_page(
 
     def blocks() -> list[Block]:
         named = [tier for tier in TIERS if tier in tiers]
-        about = (_SUMMARY,) if summary else (_ROWS, _CLAIMS)
-        texts = [
-            f"Made by {command}, and never by hand. Cases of the tier{'s' if len(named) > 1 else ''} {' and '.join(named)}.",
-            *(
-                about
-                if found.measured
-                else ["The store holds no measurement of these tiers: pairbench run makes some."]
-            ),
-        ]
+        shown = f"tier{'s' if len(named) > 1 else ''} {' and '.join(named)}"
+        texts = [f"Made by {command}, and never by hand. Cases of the {shown}."]
+        if found.measured:
+            texts += [_SUMMARY] if summary else [_ROWS, _CLAIMS]
+        else:
+            texts.append("The store holds no measurement of these tiers: pairbench run makes some.")
         page: list[Block] = [Heading(text="Results", level=1), *(Line(text=clean(text), gap=True) for text in texts)]
         for device, several in groupby(found.measured, key=lambda one: one.device_name):
             on_device = list(several)
