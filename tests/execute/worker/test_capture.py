@@ -113,6 +113,24 @@ def test_an_exception_of_the_program_is_its_own_and_recording_goes_on() -> None:
     assert any(call["name"].endswith("Tanh") and call["count"] == 1 for call in recorder.seen().calls)
 
 
+def test_a_class_that_cannot_be_described_harms_no_program() -> None:
+    class Odd(torch.nn.Module):  # type: ignore[misc]
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return False
+
+        def parameters(self, recurse: bool = True) -> Any:
+            raise OSError("not now")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    with capture() as recorder:
+        assert Odd()(torch.ones(1)).item() == 2
+    assert any("not now" in why or "unhashable" in why for why in recorder.seen().left_out)
+
+
 def test_too_many_signatures_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pairbench.execute.worker.capture._MOST", 2)
     recorder, inputs = Recorder(), [torch.ones(size) for size in range(1, 6)]

@@ -32,6 +32,7 @@ from pairbench.execute.worker.signature import (
     autocast_now,
     class_name,
     form,
+    is_capturing,
     key_of_values,
     made_with,
     random_state,
@@ -110,7 +111,7 @@ class Recorder:
         def init(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
             made = None if torch.compiler.is_compiling() else made_with(module, sys._getframe(1))
             plain_init(module, *args, **kwargs)
-            if made is not None:
+            with contextlib.suppress(TypeError):  # of a class without a hash
                 self._made[module] = made
 
         @functools.wraps(plain_call)
@@ -123,9 +124,9 @@ class Recorder:
             compiled = type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None
             if not module._modules or compiled or type(module).__name__ in self._whole:
                 return self.record(module, run, args, kwargs, compiled=compiled)
-            return (
-                run(*args, **kwargs) if self._local.sample is not None else self._outermost(module, run, args, kwargs)
-            )
+            if self._local.sample is not None:
+                return run(*args, **kwargs)
+            return self._outermost(module, run, args, kwargs)
 
         @functools.wraps(plain_compile)
         def compiling(model: Any = None, **options: Any) -> Any:
@@ -193,7 +194,11 @@ class Recorder:
         local, stack = self._local, _without_mode()
         local.inside = True
         try:
-            entry = self._entry(called, args, kwargs, compiled=compiled)
+            try:
+                entry = self._entry(called, args, kwargs, compiled=compiled)
+            except Exception as error:
+                self._left_out[f"calls that could not be described ({type(error).__name__}: {error})"] += 1
+                return run(*args, **kwargs)
             began = time.perf_counter_ns()
             try:
                 if self._profiles:
@@ -221,7 +226,7 @@ class Recorder:
             if len(self._seen) >= _MOST:
                 self._left_out["calls of further signatures"] += 1
                 return _Entry({}, timed=1)
-        values = not self._profiles  # of tensors; reading them would be work of the device
+        values = not self._profiles and not is_capturing()  # of tensors; reading them would be work of the device
         told: dict[str, Any] = {"kind": "module" if is_module else "function", "compiled": compiled}
         told |= {"args": form(args, values=values), "kwargs": form(kwargs, values=values)}
         told |= told_of_module(getattr(called, "_orig_mod", called), made) if is_module else told_of_function(called)
@@ -329,6 +334,8 @@ class _Outer:
 
 def _first(entry: _Entry, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Make the first call of a signature, and see whether it writes into its inputs, draws random numbers or makes a graph."""
+    if is_capturing():
+        return run(*args, **kwargs)
     tensors, state = dict(tensors_in({"args": args, "kwargs": kwargs})), random_state()
     versions = {path: version_of(one) for path, one in tensors.items()}
     outputs = run(*args, **kwargs)
@@ -390,6 +397,8 @@ def device_times(events: list[Any]) -> tuple[Counter[str], float]:
             label = name.removeprefix(_MARK)
         elif name.startswith("autograd::engine::evaluate_function") and sequence in by_sequence:
             label = f"{by_sequence[sequence]} backward"
+        elif name.startswith(("cudaGraphLaunch", "cuGraphLaunch")) and label is None:
+            label = "kernel of a CUDA graph"
         elif label and sequence >= 0 and not label.endswith("backward"):
             by_sequence[sequence] = label
         stack.append((start + event.duration_ns(), label))

@@ -111,13 +111,7 @@ def _tensor(tensor: torch.Tensor, *, values: bool) -> dict[str, Any]:
         told["stride"] = list(tensor.stride())
     told |= {"storage": tensor.untyped_storage().data_ptr(), "offset": tensor.storage_offset()}
     told |= {"needs_grad": True} if tensor.requires_grad else {}
-    on_gpu = tensor.device.type == "cuda"
-    if (
-        not values
-        or not tensor.numel()
-        or tensor.device.type == "meta"
-        or (on_gpu and torch.cuda.is_current_stream_capturing())
-    ):
+    if not values or not tensor.numel() or tensor.device.type == "meta":
         return told
     sample = tensor.detach().flatten()[:: max(1, tensor.numel() // _SAMPLE)]
     if tensor.is_floating_point():
@@ -142,18 +136,24 @@ def tensors_in(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 def version_of(tensor: torch.Tensor) -> Any:
     """Return what changes as a tensor is written to; tensors of inference mode count no versions, so of these some values."""
-    return (
-        tensor._version
-        if not tensor.is_inference()
-        else tensor.flatten()[:_SAMPLE].cpu().contiguous().view(torch.uint8).numpy().tobytes()
-    )
+    if not tensor.is_inference():
+        return tensor._version
+    with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):  # of sparse and other odd tensors
+        return tensor.flatten()[:_SAMPLE].cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return None
 
 
 def random_state() -> bytes:
-    states = [torch.default_generator.get_state()]
-    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
-        states.append(torch.cuda.get_rng_state())
+    states = [
+        torch.default_generator.get_state(),
+        *([torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else []),
+    ]
     return b"".join(one.numpy().tobytes() for one in states)
+
+
+def is_capturing() -> bool:
+    """Return whether the current stream is captured as a CUDA graph, in which nothing may wait for the device."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def autocast_now() -> tuple[str, str] | None:
