@@ -19,12 +19,12 @@ from pairbench.execute.protocol import Ended, Heartbeat, TimeCase, WorkerConfig
 from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, torch_device
 from pairbench.execute.worker.graphs import Replay, Rotation, rotate
 from pairbench.execute.worker.guard import UnnamedError, guarded, look_once
-from pairbench.execute.worker.judge.plain import Exported, export, readable
+from pairbench.execute.worker.judge.plain import export
 from pairbench.execute.worker.process_state import pinned
 from pairbench.execute.worker.timing import timers
 from pairbench.execute.worker.timing.measure import Setup, Timed, copy_where_room
 from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
-from pairbench.execute.worker.trees import has_room, named_tensors, refill, tensors
+from pairbench.execute.worker.trees import copy_tree, named_tensors, refill, tensors
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
@@ -141,7 +141,7 @@ def make_ready(
                 observed=call.observed,
                 first_call_ns=first_call_ns,
                 autotuned=tuple(chosen),
-                copied=_export_where_room if job.outside else copy_where_room,
+                copied=functools.partial(copy_where_room, copy=export if job.outside else copy_tree),
             )
 
         made = guarded(job, index, heartbeat, step)
@@ -182,10 +182,6 @@ def make_ready(
         values=values,
         watch=Watch(values, constants),
     )
-
-
-def _export_where_room(outputs: Any) -> Exported | None:
-    return export(outputs) if has_room(readable(outputs)) else None
 
 
 def _capture(
