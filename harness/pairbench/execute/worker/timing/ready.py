@@ -4,13 +4,11 @@ import contextlib
 import ctypes
 import functools
 import os
-import sys
 import time
 import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -20,6 +18,7 @@ from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call,
 from pairbench.execute.worker.graphs import Replay, Rotation, rotate
 from pairbench.execute.worker.guard import UnnamedError, guarded, look_once
 from pairbench.execute.worker.judge.plain import export
+from pairbench.execute.worker.modules import noting
 from pairbench.execute.worker.process_state import pinned
 from pairbench.execute.worker.timing import timers
 from pairbench.execute.worker.timing.measure import Setup, Timed, copy_where_room
@@ -28,7 +27,6 @@ from pairbench.execute.worker.trees import copy_tree, named_tensors, refill, ten
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
-_MODULE = "triton.runtime.autotuner"
 _USUAL = {"num_ctas": 1}  # settings that are named only where they differ from these
 _FEWEST_CORES = 4  # fewest cores for pinning: with less, other work could not get out of the way
 _ROOM = 1.2  # free memory to keep, as a multiple of what the largest call needs: a nearly full allocator is fragmented
@@ -38,20 +36,12 @@ _ROOM = 1.2  # free memory to keep, as a multiple of what the largest call needs
 def choices() -> Iterator[list[str]]:
     """Give a list that gets one text, like `add: BLOCK=128, num_warps=4`, for each autotuned kernel launched inside; replays of graphs add none."""
     noted: list[str] = []
-    tuner = getattr(sys.modules.get(_MODULE), "Autotuner", None)
-    if tuner is None:
-        yield noted
-        return
-    run = tuner.run
 
-    @functools.wraps(run)
-    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = run(self, *args, **kwargs)
-        if (text := _text(self)) not in noted:
+    def note(tuner: Any) -> None:
+        if (text := _text(tuner)) not in noted:
             noted.append(text)
-        return result
 
-    with patch.object(tuner, "run", noting):
+    with noting("triton.runtime.autotuner", "Autotuner", "run", note):
         yield noted
 
 
