@@ -61,20 +61,14 @@ def on_one_core(device: torch.device) -> Iterator[None]:
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else frozenset[int]()
     library = ctypes.CDLL(None)
     core = int(library.sched_getcpu()) if hasattr(library, "sched_getcpu") else -1  # the platform may not say
-    if device.type != "cuda" or len(allowed) < _FEWEST_CORES or core not in allowed:
+    with contextlib.ExitStack() as at_the_end:
+        if device.type == "cuda" and len(allowed) >= _FEWEST_CORES and core in allowed:
+            with contextlib.suppress(OSError):  # a container may forbid it
+                os.sched_setaffinity(0, {core})
+                pinned.update(now=frozenset({core}), before=frozenset(allowed))
+                at_the_end.callback(os.sched_setaffinity, 0, allowed)
+                at_the_end.callback(pinned.clear)
         yield
-        return
-    try:
-        os.sched_setaffinity(0, {core})
-    except OSError:  # a container may forbid it
-        yield
-        return
-    pinned.update(now=frozenset({core}), before=frozenset(allowed))
-    try:
-        yield
-    finally:
-        pinned.clear()
-        os.sched_setaffinity(0, allowed)
 
 
 class Ready(Setup):
