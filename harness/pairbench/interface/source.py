@@ -31,6 +31,7 @@ class SourceText:
     def __init__(self) -> None:
         self.written: dict[int, str] = {}  # expressions of functions that stand in the text, by the functions' ids
         self._parts: list[str] = []
+        self.add = self._parts.append  # appends lines of source text
         self._names: dict[str, object] = {}  # what each name of the text stands for
         self._home: dict[str, Any] | None = None  # the names of the notebook or script that functions are taken from
         self._paths: list[str] = []
@@ -42,10 +43,6 @@ class SourceText:
         if self._paths:
             head += ["import sys as _sys", f"_sys.path += [path for path in {self._paths!r} if path not in _sys.path]"]
         return "\n".join([*head, *self._parts, ""])
-
-    def add(self, text: str) -> None:
-        """Append lines of source text."""
-        self._parts.append(text)
 
     def free_name(self, wanted: str) -> str:
         """Reserve a name that nothing has yet, and return it."""
@@ -61,11 +58,11 @@ class SourceText:
         first = module.partition(".")[0]
         if self._home is not None and self._home.get(first, sys.modules.get(first)) is not sys.modules.get(first):
             name = self.free_name(f"_{first}")  # the notebook has something else under that name
-            self._parts.append(f"import {module} as {name}")
+            self.add(f"import {module} as {name}")
             return name
         if f"import {module}" not in self._parts:
             self._find_again(module)
-            self._parts.append(f"import {module}")
+            self.add(f"import {module}")
             self._names[first] = sys.modules.get(first)
         return module
 
@@ -148,11 +145,11 @@ class SourceText:
         home, own = self._names_at_home, getattr(value, "__name__", "")
         if isinstance(value, types.ModuleType):
             self._find_again(own)
-            self._parts.append(f"import {own}{'' if own == name else f' as {name}'}")
+            self.add(f"import {own}{'' if own == name else f' as {name}'}")
         elif own == name and _is_from(value, home) and (text := definition_of(value)) is not None:
             self._define(text, function_of(value), what)
         elif (expression := self._assigned(name, value, what)) is not None:
-            self._parts.append(f"{name} = {expression}")
+            self.add(f"{name} = {expression}")
         elif not _holds_tensors(value) and (statement := statement_of(name, home)) is not None:
             inner = function_of(value)
             if inner is not None and inner.__name__ == name and (text := definition_of(inner)) is not None:
@@ -174,7 +171,7 @@ class SourceText:
         """Add a definition or another statement, after what its global names stand for."""
         self._future |= function is not None and bool(function.__code__.co_flags & _FUTURE_ANNOTATIONS)
         self._need(text, what)
-        self._parts.append(text)
+        self.add(text)
 
     def _function(self, value: types.FunctionType, what: str) -> str:
         """Add a function that has no name in its module, and return an expression for it."""
@@ -191,10 +188,10 @@ class SourceText:
         self._need(text, what, local=closed.keys())
         name = self.free_name("_function" if isinstance(node, ast.Lambda) else f"_{value.__name__}")
         if isinstance(node, ast.Lambda) and not closed:
-            self._parts.append(f"{name} = {text}")
+            self.add(f"{name} = {text}")
             return name
         inner = f"return {text}" if isinstance(node, ast.Lambda) else f"{text}\nreturn {value.__name__}"
-        self._parts.append(f"def {name}({', '.join(closed)}):\n{textwrap.indent(inner, '    ')}")
+        self.add(f"def {name}({', '.join(closed)}):\n{textwrap.indent(inner, '    ')}")
         return f"{name}({', '.join(f'{key}={text}' for key, text in closed.items())})"
 
     def _need(self, text: str, what: str, *, local: AbstractSet[str] = frozenset()) -> None:

@@ -186,10 +186,9 @@ class LoadMeter:
 
 
 def count_cores(root: Path = _PROC) -> int:
-    try:
+    lines = list[str]()
+    with contextlib.suppress(OSError):
         lines = (root / "stat").read_text().splitlines()
-    except OSError:
-        return os.cpu_count() or 1
     return sum(line.startswith("cpu") and line[3:4].isdigit() for line in lines) or os.cpu_count() or 1
 
 

@@ -166,7 +166,7 @@ class DeviceSession:
         def following() -> CaseState | None:
             with turn:
                 if (state := take()) is not None:
-                    self._begin(stage, state)
+                    self._observer.step(self._device, stage, state.planned.case.key)
                 return state
 
         def work(workers: Workers) -> None:
@@ -200,9 +200,6 @@ class DeviceSession:
         finally:
             close_all(several)
 
-    def _begin(self, stage: str, state: CaseState) -> None:
-        self._observer.step(self._device, stage, state.planned.case.key)
-
     def round_workers(self, rounds: int) -> RoundWorkers:
         """Return workers for some rounds, which begin to load torch."""
         judge = judge_of(self._context, self._device, timed=True)
@@ -226,7 +223,7 @@ class DeviceSession:
         random.Random(self._context.settings.seed * 1000 + number).shuffle(states)
         meter = LoadMeter()
         for state in states:
-            self._begin(name, state)
+            self._observer.step(self._device, name, state.planned.case.key)
             began = time.monotonic()
             sparing = self.judging_s() > _JUDGING * (began - self._began)
             time_case(state, workers, len(state.rounds), sparing=sparing)

@@ -107,11 +107,8 @@ def _capture_once(call: Run, shared_pool: Pool | None, before: Reset) -> Replay:
     try:
         # No collection, for what it frees on the device would end the capture. The outer stream, because torch does not come
         # back from the capturing one where the end of the capture fails.
-        with (
-            no_collection(collect=False),
-            torch.cuda.stream(torch.cuda.current_stream()),
-            torch.cuda.graph(graph, pool=pool),
-        ):
+        outer = torch.cuda.stream(torch.cuda.current_stream())
+        with no_collection(collect=False), outer, torch.cuda.graph(graph, pool=pool):
             outputs = call()
     except BaseException as error:
         # The error at the end of a capture is only that it was invalidated; the one before it names the forbidden call.

@@ -1,8 +1,10 @@
-"""The modules among a call's arguments (their names, a watch on their calls, whether a call changes their form), and modes that see each operator as it is dispatched."""
+"""The modules among a call's arguments (their names, a watch on their calls, whether a call changes their form), and what else is seen of a call as it runs: methods of libraries, and each operator as it is dispatched."""
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from typing import Any, Self
 from unittest.mock import patch
@@ -59,6 +61,22 @@ def watching(names: dict[torch.nn.Module, str], around: Around) -> Iterator[None
 
     with patch.object(torch.nn.Module, "__call__", watched):
         yield
+
+
+def noting(module: str, owner: str, method: str, note: Callable[[Any], object]) -> AbstractContextManager[Any]:
+    """Have `note` get the object of each call of a method when that call has ended; nothing is noted of a class that is not loaded."""
+    kind = getattr(sys.modules.get(module), owner, None)
+    plain: Any = getattr(kind, method, None)
+    if plain is None:
+        return contextlib.nullcontext()
+
+    @functools.wraps(plain)
+    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = plain(self, *args, **kwargs)
+        note(self)
+        return result
+
+    return patch.object(kind, method, noted)
 
 
 def _code_of(value: Any) -> tuple[type, set[Any]]:

@@ -13,15 +13,13 @@ import math
 import re
 import shutil
 import struct
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import add
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import torch
 from torch.autograd.profiler import profile
@@ -32,7 +30,7 @@ from pairbench.execute.protocol import Heartbeat, ProfileCase
 from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize
 from pairbench.execute.worker.graphs import Reset, Run
 from pairbench.execute.worker.guard import each_entry
-from pairbench.execute.worker.modules import TransparentMode
+from pairbench.execute.worker.modules import TransparentMode, noting
 from pairbench.execute.worker.trees import copy_tree, has_room, tensors
 from pairbench.execute.worker.verify.case import oracle_or_why
 from pairbench.execute.worker.verify.judge import Known, judge, same_outputs
@@ -234,31 +232,13 @@ def _compiled() -> Iterator[list[Any]]:
     """Give the kernels that Triton, or code of torch's compiler, launches meanwhile, with `name`, `n_regs`, `n_spills` and, in Triton's own, `asm`."""
     found = list[Any]()
 
-    def noting(module: str, owner: str, method: str, kernels: Callable[[Any], list[Any]]) -> Any:
-        kind = getattr(sys.modules.get(module), owner, None)
-        plain = getattr(kind, method, None)
+    def note_launchers(tuner: Any) -> None:
+        for one in tuner.launchers:
+            known = {key: getattr(one, key, None) for key in ("n_regs", "n_spills")}
+            found.append(SimpleNamespace(name=tuner.inductor_meta.get("kernel_name"), metadata=one.config, **known))
 
-        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-            outputs = plain(self, *args, **kwargs) if plain else None
-            found.extend(kernels(self))
-            return outputs
-
-        return patch.object(kind, method, noted) if plain else contextlib.nullcontext()
-
-    def of_inductor(tuner: Any) -> list[Any]:
-        name, launchers = tuner.inductor_meta.get("kernel_name"), tuner.launchers
-        return [
-            SimpleNamespace(
-                name=name, metadata=one.config, **{key: getattr(one, key, None) for key in ("n_regs", "n_spills")}
-            )
-            for one in launchers
-        ]
-
-    inductor = "torch._inductor.runtime.triton_heuristics"
-    with (
-        noting("triton.compiler.compiler", "CompiledKernel", "launch_metadata", lambda kernel: [kernel]),
-        noting(inductor, "CachingAutotuner", "run", of_inductor),
-    ):
+    inductor = noting("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "run", note_launchers)
+    with noting("triton.compiler.compiler", "CompiledKernel", "launch_metadata", found.append), inductor:
         yield found
 
 

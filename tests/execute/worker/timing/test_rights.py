@@ -101,7 +101,7 @@ class Baseline:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
         monkeypatch.setattr(recheck, "make_call", lambda operator, baseline, mode, inputs: self._call(inputs))
-        monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needs_it: (None, "there is none"))
+        monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needed: (None, "there is none"))
         operator = SimpleNamespace(
             baseline=None, state=(), tolerance_for=lambda dtype, path: Tolerance(rtol=0.1, atol=0.0)
         )
@@ -140,7 +140,7 @@ def test_a_stray_is_let_through_by_the_oracle_without_another_call_of_the_baseli
 ) -> None:
     baseline = Baseline(monkeypatch)
     truth, stray = torch.ones(20_000, dtype=torch.float64), torch.ones(20_000)
-    monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needs_it: (truth, None))
+    monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needed: (truth, None))
     stray[5] = 1.2  # beyond the tolerance to the variant, and right by the truth within the baseline's own error
     right = Right(baseline.ready, {"x": stray}, given=stray)
     assert right.contradicts(torch.ones(20_000)) is None
@@ -168,7 +168,7 @@ def test_who_is_within_the_tolerance_is_right_however_near_the_baseline_is_to_th
     """What is not compared element by element in one go, as NaN is not, is judged in full, and the oracle is asked."""
     baseline = Baseline(monkeypatch)
     exact = torch.tensor([1.0, torch.nan])
-    monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needs_it: (exact.double(), None))
+    monkeypatch.setattr(recheck, "oracle_or_why", lambda operator, inputs, needed: (exact.double(), None))
     right = Right(baseline.ready, {"x": exact})
     assert right.contradicts(exact * 1.05) is None  # thousands of times further off the truth than the baseline
     assert "is 1.2 instead of 1" in str(right.contradicts(exact * 1.2))

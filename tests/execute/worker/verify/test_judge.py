@@ -14,9 +14,9 @@ from pairbench.execute.worker.verify.distance import output_spacing, resolve_tol
 from pairbench.execute.worker.verify.judge import (
     Known,
     OutputVerdict,
-    clear_where_drawn,
+    clear_by_draw,
     judge,
-    right_but_strays,
+    strays_right,
     worst,
 )
 from pairbench.model.case import EXACT, Tolerance
@@ -368,7 +368,7 @@ def test_a_stray_is_as_near_to_the_truth_as_the_baseline(
 
 
 def quickly_right(value: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor) -> bool:
-    return right_but_strays(value, expected, truth, lambda *_: TWO_SPACINGS, Known())
+    return strays_right(value, expected, truth, lambda *_: TWO_SPACINGS, Known())
 
 
 def test_strays_are_found_without_a_look_at_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,12 +381,12 @@ def test_strays_are_found_without_a_look_at_all_elements(monkeypatch: pytest.Mon
     assert "in 2 of 9000" in str(mismatch(small, few, TRUTH[:9_000], TWO_SPACINGS)), "strays are few"
     value, expected, truth = (tensor.view(10_000, 2) for tensor in (many(at_5=0.99), many(at_5=1.015625), TRUTH))
     by_row = Tolerance(rtol=0, atol=0, atol_rms=1.6e-2, rms_by_row=True)
-    assert right_but_strays(value, expected, truth, lambda *_: by_row, Known())
-    assert not right_but_strays(value, expected, truth, lambda *_: replace(by_row, atol_rms=1e-3), Known())
+    assert strays_right(value, expected, truth, lambda *_: by_row, Known())
+    assert not strays_right(value, expected, truth, lambda *_: replace(by_row, atol_rms=1e-3), Known())
 
 
 def clear(value: Any, expected: Any, tolerance: Tolerance | None = None) -> bool:
-    return clear_where_drawn(value, expected, lambda *_: tolerance or Tolerance())
+    return clear_by_draw(value, expected, lambda *_: tolerance or Tolerance())
 
 
 LARGE = torch.randn(5_000_000, generator=torch.Generator().manual_seed(0))

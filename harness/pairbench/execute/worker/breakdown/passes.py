@@ -230,10 +230,8 @@ class _Subject:
 
         with watching(self._names, mark):
             recorded = self._record(self._eager, 1 if on_gpu else calls, None if replayed else self._job.trace)
-        modules = tuple(
-            ModuleCalls(name=name, class_name=classes[name], calls=count // len(recorded))
-            for name, count in counts.items()
-        )
+        each = ((name, count // len(recorded)) for name, count in counts.items())
+        modules = tuple(ModuleCalls(name=name, class_name=classes[name], calls=number) for name, number in each)
         self._restore()
         folders = (os.environ.get(name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))
         compiled = tuple(folder for folder in folders if folder)  # where compilers write code

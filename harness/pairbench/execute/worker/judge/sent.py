@@ -57,10 +57,8 @@ def outside_references(
     inputs: Iterable[dict[str, Any]], heartbeat: protocol.Heartbeat, line: protocol.ParentLine
 ) -> tuple[OutsideReference, ...]:
     """Return references to the judge outside, if its inputs have the same checksums; else none."""
-    references = tuple(
-        OutsideReference(make=functools.partial(dict, given), seed=seed, line=line, heartbeat=heartbeat)
-        for seed, given in enumerate(inputs)
-    )
+    made = functools.partial(OutsideReference, line=line, heartbeat=heartbeat)
+    references = tuple(made(make=functools.partial(dict, given), seed=seed) for seed, given in enumerate(inputs))
     same = line.ask(protocol.Inputs(sums=sums(reference.inputs for reference in references)))
     return references if same else ()
 

@@ -41,9 +41,9 @@ _BOTH_CLOCKS = 2  # multiple of its calls' latency that a block may take: on a G
 Renew = Callable[[], bool]  # puts values in place that no call has seen, and returns whether that was possible
 
 
-def copy_where_room(outputs: Any) -> Any | None:
+def copy_where_room(outputs: Any, copy: Callable[[Any], Any] = copy_tree) -> Any | None:
     outputs = readable(outputs)
-    return copy_tree(outputs) if has_room(outputs) else None
+    return copy(outputs) if has_room(outputs) else None
 
 
 @dataclass(kw_only=True)

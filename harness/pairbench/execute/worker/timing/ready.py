@@ -4,13 +4,11 @@ import contextlib
 import ctypes
 import functools
 import os
-import sys
 import time
 import zlib
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -19,16 +17,16 @@ from pairbench.execute.protocol import Ended, Heartbeat, TimeCase, WorkerConfig
 from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call, synchronize, torch_device
 from pairbench.execute.worker.graphs import Replay, Rotation, rotate
 from pairbench.execute.worker.guard import UnnamedError, guarded, look_once
-from pairbench.execute.worker.judge.plain import Exported, export, readable
+from pairbench.execute.worker.judge.plain import export
+from pairbench.execute.worker.modules import noting
 from pairbench.execute.worker.process_state import pinned
 from pairbench.execute.worker.timing import timers
 from pairbench.execute.worker.timing.measure import Setup, Timed, copy_where_room
 from pairbench.execute.worker.timing.values import FirstCalls, Values, Watch
-from pairbench.execute.worker.trees import has_room, named_tensors, refill, tensors
+from pairbench.execute.worker.trees import copy_tree, named_tensors, refill, tensors
 from pairbench.model.operator import Operator
 from pairbench.model.plan import Entry
 
-_MODULE = "triton.runtime.autotuner"
 _USUAL = {"num_ctas": 1}  # settings that are named only where they differ from these
 _FEWEST_CORES = 4  # fewest cores for pinning: with less, other work could not get out of the way
 _ROOM = 1.2  # free memory to keep, as a multiple of what the largest call needs: a nearly full allocator is fragmented
@@ -38,20 +36,12 @@ _ROOM = 1.2  # free memory to keep, as a multiple of what the largest call needs
 def choices() -> Iterator[list[str]]:
     """Give a list that gets one text, like `add: BLOCK=128, num_warps=4`, for each autotuned kernel launched inside; replays of graphs add none."""
     noted: list[str] = []
-    tuner = getattr(sys.modules.get(_MODULE), "Autotuner", None)
-    if tuner is None:
-        yield noted
-        return
-    run = tuner.run
 
-    @functools.wraps(run)
-    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = run(self, *args, **kwargs)
-        if (text := _text(self)) not in noted:
+    def note(tuner: Any) -> None:
+        if (text := _text(tuner)) not in noted:
             noted.append(text)
-        return result
 
-    with patch.object(tuner, "run", noting):
+    with noting("triton.runtime.autotuner", "Autotuner", "run", note):
         yield noted
 
 
@@ -71,20 +61,14 @@ def on_one_core(device: torch.device) -> Iterator[None]:
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else frozenset[int]()
     library = ctypes.CDLL(None)
     core = int(library.sched_getcpu()) if hasattr(library, "sched_getcpu") else -1  # the platform may not say
-    if device.type != "cuda" or len(allowed) < _FEWEST_CORES or core not in allowed:
+    with contextlib.ExitStack() as at_the_end:
+        if device.type == "cuda" and len(allowed) >= _FEWEST_CORES and core in allowed:
+            with contextlib.suppress(OSError):  # a container may forbid it
+                os.sched_setaffinity(0, {core})
+                pinned.update(now=frozenset({core}), before=frozenset(allowed))
+                at_the_end.callback(os.sched_setaffinity, 0, allowed)
+                at_the_end.callback(pinned.clear)
         yield
-        return
-    try:
-        os.sched_setaffinity(0, {core})
-    except OSError:  # a container may forbid it
-        yield
-        return
-    pinned.update(now=frozenset({core}), before=frozenset(allowed))
-    try:
-        yield
-    finally:
-        pinned.clear()
-        os.sched_setaffinity(0, allowed)
 
 
 class Ready(Setup):
@@ -141,7 +125,7 @@ def make_ready(
                 observed=call.observed,
                 first_call_ns=first_call_ns,
                 autotuned=tuple(chosen),
-                copied=_export_where_room if job.outside else copy_where_room,
+                copied=functools.partial(copy_where_room, copy=export if job.outside else copy_tree),
             )
 
         made = guarded(job, index, heartbeat, step)
@@ -182,10 +166,6 @@ def make_ready(
         values=values,
         watch=Watch(values, constants),
     )
-
-
-def _export_where_room(outputs: Any) -> Exported | None:
-    return export(outputs) if has_room(readable(outputs)) else None
 
 
 def _capture(

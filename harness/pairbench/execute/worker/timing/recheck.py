@@ -33,14 +33,7 @@ from pairbench.execute.worker.timing.ready import Ready
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, has_room, named_tensors, tensors
 from pairbench.execute.worker.trusted import left_running, replaced
 from pairbench.execute.worker.verify.case import oracle_or_why, poison
-from pairbench.execute.worker.verify.judge import (
-    Known,
-    clear_where_drawn,
-    clearly_right,
-    judge,
-    right_but_strays,
-    same_outputs,
-)
+from pairbench.execute.worker.verify.judge import Known, clear_by_draw, clearly_right, judge, same_outputs, strays_right
 from pairbench.model.outcome import Status
 from pairbench.model.plan import Entry
 
@@ -55,9 +48,7 @@ Calls = list[tuple[Timed, Again]]
 
 
 class Right:
-    def __init__(
-        self, ready: Ready | Elsewhere, inputs: Inputs, *, alone: bool = False, given: Any | None = None
-    ) -> None:
+    def __init__(self, ready: Case, inputs: Inputs, *, alone: bool = False, given: Any | None = None) -> None:
         """Compute nothing yet; the baseline's own timed outputs (`given`) are expected as long as another implementation agrees. `alone` says that outputs come without the state."""
         self._ready = ready
         self._made = inputs
@@ -83,7 +74,7 @@ class Right:
             self._given = self._given.fetch()
         if self._given is not None:
             by = self._ready.operator.tolerance_for
-            if (drawn and clear_where_drawn(outputs, self._given, by)) or self._mismatch(outputs, self._given) is None:
+            if (drawn and clear_by_draw(outputs, self._given, by)) or self._mismatch(outputs, self._given) is None:
                 self._agreed = True
                 return None
             self._given, self._known = None, Known(lambda: self._inputs)
@@ -95,7 +86,7 @@ class Right:
             return None
         # What is left is wrong, or has strays, which are for the oracle to tell. What keeps the tolerance is right, however far it is off
         # the oracle: that was judged when it was verified, and chance moves it from values to values.
-        if self._truth is not None and right_but_strays(outputs, expected, self._truth, *by):
+        if self._truth is not None and strays_right(outputs, expected, self._truth, *by):
             return None
         wrong = judge(outputs, expected, self._truth, *by).mismatch
         return wrong and judge(outputs, expected, None, *by).mismatch and wrong
@@ -117,7 +108,7 @@ class Right:
     def _truth(self) -> Any:
         """The oracle's outputs, or None. They take longer than all timed calls, so they are computed once."""
         # By an oracle that had memory then, an implementation was verified that is wrong without.
-        return self._outputs(oracle_or_why(self._ready.operator, self._inputs, needs_it=True)[0])
+        return self._outputs(oracle_or_why(self._ready.operator, self._inputs, needed=True)[0])
 
     def _outputs(self, observed: Any) -> Any:
         """Return observed outputs in the form of those to be judged: these may come without the state."""

@@ -90,17 +90,15 @@ def make_expected(operator: Operator, inputs: dict[str, Any]) -> ExpectedOutputs
     return ExpectedOutputs(make=make, outputs=outputs, oracle=oracle, oracle_missing=missing, known=Known(make))
 
 
-def oracle_or_why(
-    operator: Operator, inputs: dict[str, Any], *, needs_it: bool = False
-) -> tuple[Any | None, str | None]:
-    """Return the float64 outputs to judge by, or why there are none; the operator's own oracle may raise, and with `needs_it` a lack of memory does."""
+def oracle_or_why(operator: Operator, inputs: dict[str, Any], *, needed: bool = False) -> tuple[Any | None, str | None]:
+    """Return the float64 outputs to judge by, or why there are none; the operator's own oracle may raise, and if `needed` a lack of memory does."""
     if operator.draws:
         return None, f"random outputs are judged by mean and variance over {operator.draws} calls"
     try:
         oracle = oracle_outputs(operator, inputs)
         _synchronize_all()
     except BaseException as error:
-        if needs_it if is_out_of_memory(error) else operator.oracle is not None:
+        if needed if is_out_of_memory(error) else operator.oracle is not None:
             raise
         return None, f"no oracle: {explain(error)[1]}"
     return oracle, None
@@ -404,10 +402,8 @@ def compilations() -> Compilation:
         reasons += [_first_line(reason) for reason in frame.restart_reasons or () if "Explanation" in reason]
     # The failed guard without the folders, the line of code and the stack that the compiler adds.
     guards = [(frame.co_name, _first_line(why).partition("  #")[0].rstrip()) for frame, why in again]
-    notes = [f"{name} again, {_FOLDER.sub('', guard)}" for name, guard in guards]
-    return Compilation(
-        compilations=len(compiled), recompilations=len(again), graph_breaks=len(breaks), notes=(*breaks, *notes)
-    )
+    notes = (*breaks, *(f"{name} again, {_FOLDER.sub('', guard)}" for name, guard in guards))
+    return Compilation(compilations=len(compiled), recompilations=len(again), graph_breaks=len(breaks), notes=notes)
 
 
 def _why_again(frame: Any) -> str | None:

@@ -141,8 +141,7 @@ def judge(
         verdicts.append(verdict)
         if verdict.mismatch:
             return OutputVerdict(mismatch=verdict.mismatch, correctness=worst(verdicts))
-    strays = sum(verdict.strays for verdict in verdicts)
-    return OutputVerdict(mismatch=None, correctness=worst(verdicts), strays=strays)
+    return OutputVerdict(mismatch=None, correctness=worst(verdicts), strays=sum(one.strays for one in verdicts))
 
 
 def _judge_draws(
@@ -198,7 +197,7 @@ def clearly_wrong(outputs: Any, baseline: Any, tolerance_for: ToleranceFor, know
     return None
 
 
-def right_but_strays(outputs: Any, baseline: Any, oracle: Any, tolerance_for: ToleranceFor, known: Known) -> bool:
+def strays_right(outputs: Any, baseline: Any, oracle: Any, tolerance_for: ToleranceFor, known: Known) -> bool:
     """Return whether each element is within the tolerance to the baseline, or a stray that the oracle shows to be right; False says nothing. The oracle rule is left out."""
     pairs, truths = _paired(outputs, baseline), _paired(oracle, baseline)
     if pairs is None or truths is None:
@@ -223,9 +222,9 @@ def _paired(outputs: Any, baseline: Any) -> list[tuple[str, Any, Any]] | None:
     return [(path, value, expected) for (path, value), (_, expected) in zip(mine, theirs, strict=True)]
 
 
-def clear_where_drawn(outputs: Any, baseline: Any, tolerance_for: ToleranceFor) -> bool:
+def clear_by_draw(outputs: Any, baseline: Any, tolerance_for: ToleranceFor) -> bool:
     """Return whether outputs are near to the baseline's in randomly drawn elements: 26 are wrong if a call leaves out a ten-thousandth. False means that `judge` has to compare all, which takes long."""
-    return _each(_is_clear_where_drawn, outputs, baseline, tolerance_for)
+    return _each(_is_clear_by_draw, outputs, baseline, tolerance_for)
 
 
 def _each(is_clear: Callable[..., bool], outputs: Any, baseline: Any, tolerance_for: ToleranceFor) -> bool:
@@ -237,7 +236,7 @@ def _each(is_clear: Callable[..., bool], outputs: Any, baseline: Any, tolerance_
     )
 
 
-def _is_clear_where_drawn(value: Tensor, expected: Tensor, tolerance: Tolerance) -> bool:
+def _is_clear_by_draw(value: Tensor, expected: Tensor, tolerance: Tolerance) -> bool:
     if tolerance.rel_l2 is not None or value.dtype not in _PLAIN_FLOATS:
         return False
     if value.numel() > _LARGE:
