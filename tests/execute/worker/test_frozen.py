@@ -104,6 +104,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     f"{OWN}._TABLE.cpu": lambda module: module._TABLE.update(cpu=9.0),
     f"{OWN}._TABLE.cuda": lambda module: module._TABLE["cuda"].append(3),
     f"{OWN}._TABLE": lambda module: module._TABLE.update(more=1),
+    f"{OWN}.statistics": lambda module: setattr(module, "statistics", ModuleType("other")),
     f"{OWN}.judge": lambda module: setattr(module, "judge", other),
     f"the code of {OWN}.judge": lambda module: set_code(module.judge),
     f"the defaults of {OWN}.judge.factor": lambda module: module.judge.__kwdefaults__.update(factor=0),

@@ -224,7 +224,7 @@ class Frozen:
         values = vars(module)
         self.hold_callables(label, values, functools.partial(setattr, module))
         self._new.append((label, values, vars(builtins).keys() - values.keys(), values.__delitem__))
-        named = {name: values[name] for name in values if _CONSTANT.fullmatch(name)}
+        named = {name: one for name, one in values.items() if _CONSTANT.fullmatch(name) or isinstance(one, ModuleType)}
         constants = {name: value for name, value in named.items() if not isinstance(value, type)}
         self._hold_names(label, values, constants, functools.partial(setattr, module))
         self._hold_names("sys.modules", sys.modules, {label: module}, sys.modules.__setitem__)
