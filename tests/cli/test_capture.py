@@ -71,6 +71,17 @@ def test_what_cannot_be_captured_is_said(
     assert not [*tmp_path.glob("seen*")]
 
 
+def test_a_process_that_cannot_be_recorded_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("__version__ = '0'\n")  # of a release that lacks what the recorder needs
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said = captured(tmp_path, program=(sys.executable, "-c", "import torch; print('result', torch.__version__)"))
+    told = capfd.readouterr()
+    assert (said.code, told.out) == (2, "result 0\n")
+    assert "this process is not recorded: " in told.err
+
+
 def test_a_suite_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "seen.py").write_text("mine\n")
     said = captured(tmp_path)

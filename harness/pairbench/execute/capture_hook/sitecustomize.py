@@ -13,6 +13,15 @@ from pathlib import Path
 from types import ModuleType
 
 
+def _record() -> None:
+    try:
+        recorder = importlib.import_module("pairbench.execute.worker.capture")
+    except ImportError:  # another interpreter than the command's
+        sys.path.append(os.environ["PAIRBENCH_CAPTURE_PACKAGE"])
+        recorder = importlib.import_module("pairbench.execute.worker.capture")
+    recorder.record_this_process(Path(os.environ["PAIRBENCH_CAPTURE"]))
+
+
 class _AfterTorch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         if name != "torch":
@@ -25,11 +34,9 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
             def then_record(module: ModuleType) -> None:
                 execute(module)
                 try:
-                    recorder = importlib.import_module("pairbench.execute.worker.capture")
-                except ImportError:  # another interpreter than the command's
-                    sys.path.append(os.environ["PAIRBENCH_CAPTURE_PACKAGE"])
-                    recorder = importlib.import_module("pairbench.execute.worker.capture")
-                recorder.record_this_process(Path(os.environ["PAIRBENCH_CAPTURE"]))
+                    _record()
+                except Exception as error:  # the program goes on without
+                    sys.stderr.write(f"pairbench: this process is not recorded: {type(error).__name__}: {error}\n")
 
             spec.loader.exec_module = then_record  # type: ignore[method-assign]
         return spec
