@@ -27,7 +27,7 @@ def seen_of(run: Callable[[], object], **options: Any) -> Seen:
 
 
 def suite_of(folder: Path, run: Callable[[], object], *, steps: float = 1, **options: Any) -> ModuleType:
-    """Return the loaded suite of what a function calls; everything that it declares has been called."""
+    """Record a function, write the suite of its calls, call each baseline in each case, and return the loaded suite."""
     seen = seen_of(run, **options)
     path = folder / "captured.py"
     path.write_text(written(seen, path, steps=steps).text)

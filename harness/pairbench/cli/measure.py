@@ -309,7 +309,7 @@ def capture(
     check: bool = False,
     force: bool = False,
 ) -> int | None:
-    """Run a program, and write a suite of the modules and functions of torch that it calls, with its shapes. `weight` is how often.
+    """Run a program, and write the modules and functions of torch that it calls as a suite. A case has the shapes of a call, and its count as `weight`.
 
     The program's results are the same as without. On a GPU it runs twice, the second time under the profiler. Exit code: 1 where the program
     failed, or --check finds the sum further than 10 % from the program's time; what the program had called is written all the same.

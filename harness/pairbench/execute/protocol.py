@@ -367,7 +367,7 @@ class Heartbeat:
         self._mark(NOBODY)
 
     def go_on(self) -> None:
-        """Continue the stage after a rest; what an entry has spent of its allowance stays spent."""
+        """Continue the stage after a pause; the seconds that each entry has used of its time limit still count."""
         self._mark(NOBODY)
 
     @contextmanager

@@ -57,7 +57,7 @@ class FilesSince(Value):
         return cls(repository=repository, sha=sha, there=there, differing=_paths(repository, listed) & there)
 
     def touched(self, suites: tuple[tuple[str, Path], ...], olds: dict[Path, Path]) -> Iterator[TouchedSuite]:
-        """Yield the suites with differing files; `olds` has the old paths of suites that have moved."""
+        """Yield the suites whose files differ from those of the commit; `olds` has the earlier path of each suite that was moved."""
         for suite, file in suites:
             was = next((path for path in (file, olds.get(file)) if path in self.there), None)
             reached = reached_files(file, self.repository)

@@ -290,7 +290,7 @@ class Tolerance(Value):
     rtol: float | None = None
     atol: float | None = None
     atol_rms: float = 0.0
-    """Absolute limit as a part of the root mean square of the baseline's output, whatever its magnitude."""
+    """Absolute limit, as a fraction of the root mean square of the baseline's output."""
     rms_by_row: bool = False
     """Take the root mean square of each row, along the last axis, for outputs whose rows differ in magnitude by their nature:
     attention to n keys gives values of some 1/sqrt(n), and its errors go with them."""

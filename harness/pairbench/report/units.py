@@ -138,7 +138,7 @@ def axis(metric: str) -> str:
 
 
 def order(metric: str) -> int:
-    """Return the place of a metric among all, the most telling first."""
+    """Return the position of a metric in tables, from 0; metrics without a fixed position come last."""
     return _ORDER.index(metric) if metric in _ORDER else len(_ORDER)
 
 

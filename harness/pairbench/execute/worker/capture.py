@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -47,7 +48,7 @@ from pairbench.suite.captured_text import written
 
 _MOST = 4096  # signatures that are told apart; calls of further ones are counted together
 _FLUSH_S = 2.0  # how often a part is written, for programs that die
-_EVERY = 32
+_EVERY = 32  # of so many calls of a whole model one is recorded, after the first ones
 _MARK = "pairbench call "
 _NOTHING = contextlib.nullcontext()
 _QUIET = re.compile(
@@ -85,10 +86,12 @@ class Recorder:
 
     def seen(self) -> Seen:
         """Return the signatures with their counts and times."""
+        skipped = Counter[_Entry]()  # not added to the entries: another thread than the program's may ask
+        for outer in list(self._outer.values()):
+            skipped.update({entry: count * outer.skipped for entry, count in outer.sample.items()})
         with self._lock:
-            for outer in self._outer.values():
-                outer.count_skipped()
-            calls = tuple({**one.told, "count": one.count, "host_ns": one.ns} for one in self._seen.values())
+            counts = [(one, one.count + skipped[one]) for one in self._seen.values()]
+        calls = tuple({**one.told, "count": count, "host_ns": one.ns(count)} for one, count in counts)
         return Seen(
             calls=calls,
             device_ns=dict(self._device_ns),
@@ -109,10 +112,9 @@ class Recorder:
 
         @functools.wraps(plain_init)
         def init(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-            made = None if torch.compiler.is_compiling() else made_with(module, sys._getframe(1))
             plain_init(module, *args, **kwargs)
-            with contextlib.suppress(TypeError):  # of a class without a hash
-                self._made[module] = made
+            if not torch.compiler.is_compiling():
+                self._remember(module, sys._getframe(1))
 
         @functools.wraps(plain_call)
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -151,6 +153,11 @@ class Recorder:
         compiler, graphs = patch.object(torch, "compile", compiling), patch.object(torch.autograd, "backward", backward)
         with patched, compiler, graphs, self._optimizers(), self._profiled(), _Functions(self):
             yield self
+
+    def _remember(self, module: torch.nn.Module, frame: FrameType) -> None:
+        """Keep the arguments that a module was made with; the program notices no error of its own classes."""
+        with contextlib.suppress(Exception):
+            self._made[module] = made_with(module, frame)
 
     def _forget_set_up(self) -> None:
         self._has_modules, self._began = True, time.perf_counter()
@@ -278,7 +285,8 @@ class Recorder:
             yield
         finally:
             if self._has_modules or self._profiles == "start":
-                torch.cuda.synchronize() if torch.cuda.is_initialized() else None
+                if torch.cuda.is_initialized():
+                    torch.cuda.synchronize()
                 self._profile.stop()
                 found: Any = self._profile.profiler
                 self._device_ns, self._busy_ns = device_times(found.kineto_results.events())
@@ -305,11 +313,10 @@ class _Entry:
         self.timed += 1
         self.timed_ns += ns
 
-    @property
-    def ns(self) -> float:
-        """The time of all calls on the host; the first, which may compile, counts as the mean of the others."""
+    def ns(self, count: int) -> float:
+        """Return the time of so many calls on the host; the first, which may compile, counts as the mean of the others."""
         later = self.timed - 1
-        return (self.timed_ns - self.first_ns) * self.count / later if later > 0 else float(self.timed_ns * self.count)
+        return (self.timed_ns - self.first_ns) * count / later if later > 0 else float(self.timed_ns * count)
 
     @functools.cached_property
     def mark(self) -> str:

@@ -15,6 +15,8 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.overrides import resolve_name
 
+from pairbench.execute.worker.trees import dtype_name
+
 _PLAIN = (bool, int, float, str, type(None))
 _SAMPLE = 1 << 14  # elements of a tensor that tell its mean and spread
 _LONGEST = 256  # items of a list or dict among the arguments that are described
@@ -24,7 +26,7 @@ _NO_DEFAULT = object()
 
 def told_of_module(module: torch.nn.Module, made: Any) -> dict[str, Any]:
     weights = list(module.parameters())
-    dtypes = {str(one.dtype).removeprefix("torch.") for one in weights if one.is_floating_point()}
+    dtypes = {dtype_name(one) for one in weights if one.is_floating_point()}
     learned = [name for name, one in module.named_parameters() if one.requires_grad] if torch.is_grad_enabled() else []
     told = {"name": class_name(type(module)), "made": made[1] if made else None, "training": module.training}
     told |= {"names": parameter_names(module.forward), "folder": folder_of(type(module))}
@@ -65,7 +67,7 @@ def key_of_values(value: Any) -> Any:
     """Return what tells the form of a value from others, to be hashed: values of tensors do not count."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype, value.device, value.requires_grad
-    if isinstance(value, _PLAIN):
+    if type(value) in _PLAIN:  # other classes may have no hash
         return type(value), value
     if isinstance(value, list | tuple):
         return type(value), len(value), tuple(map(key_of_values, value[:_TOLD_APART]))
@@ -103,7 +105,7 @@ def form(value: Any, *, values: bool = True) -> Any:
 
 
 def _tensor(tensor: torch.Tensor, *, values: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+    told: dict[str, Any] = {"shape": list(tensor.shape), "dtype": dtype_name(tensor)}
     told["device"] = tensor.device.type
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
         return {**told, "kind": class_name(type(tensor)) if tensor.layout == torch.strided else str(tensor.layout)}

@@ -377,7 +377,7 @@ def _form(tensor: Tensor) -> tuple[object, ...]:
 
 
 def changed_inputs(before: Any, after: Any) -> list[str]:
-    """Return the paths of the tensors, and of plain values outside of modules, that differ or are missing."""
+    """Return the paths of the tensors, and of plain values outside of modules, that differ between two trees or that one of them lacks."""
     now = {path: value for path, value, _ in nodes(after)}
     pairs = ((path, old, _as_tensor(now.get(path))) for path, old in named_tensors(before).items())
     changed = [path for path, old, new in pairs if new is None or not same_bits(old, new)]

@@ -1,4 +1,4 @@
-"""Dask as the queue of a fleet: it measures nothing, steals nothing, retries nothing, and listens on the given address only.
+"""The queue of a fleet, run by Dask without its work stealing and retries; its scheduler listens on the given address only.
 
 The scheduler is Dask's, with these settings. A fleet has an authority and certificates of its own, without which nobody connects.
 """
