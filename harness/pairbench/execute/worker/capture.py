@@ -20,7 +20,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -113,8 +112,7 @@ class Recorder:
         @functools.wraps(plain_init)
         def init(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
             plain_init(module, *args, **kwargs)
-            if not torch.compiler.is_compiling():
-                self._remember(module, sys._getframe(1))
+            self._remember(module)
 
         @functools.wraps(plain_call)
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -154,10 +152,11 @@ class Recorder:
         with patched, compiler, graphs, self._optimizers(), self._profiled(), _Functions(self):
             yield self
 
-    def _remember(self, module: torch.nn.Module, frame: FrameType) -> None:
+    def _remember(self, module: torch.nn.Module) -> None:
         """Keep the arguments that a module was made with; the program notices no error of its own classes."""
-        with contextlib.suppress(Exception):
-            self._made[module] = made_with(module, frame)
+        if not torch.compiler.is_compiling():
+            with contextlib.suppress(Exception):
+                self._made[module] = made_with(module, sys._getframe(2))
 
     def _forget_set_up(self) -> None:
         self._has_modules, self._began = True, time.perf_counter()
