@@ -130,44 +130,42 @@ def compacted_name(runs: Mapping[str, int]) -> str:
     return f"{max(runs)}.compact-{digest}.parquet"
 
 
-def _compacted_content(tables: Sequence[pa.Table]) -> tuple[str, pa.Buffer, dict[str, int]]:
-    """Return name and content of the file that holds whole runs, as `raw` returns them, and the number of rows of each."""
+def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, dict[str, int], int]:
+    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path, its runs and its bytes."""
     table = pa.concat_tables(
         table if ROW in table.column_names else table.append_column(ROW, pa.array(np.arange(len(table)), pa.int64()))
         for table in tables
     )
     if len(table) > opened.MOST_ROWS["records"]:
         raise UnsoundError(f"{len(table):,} rows, expected at most {opened.MOST_ROWS['records']:,}")
-    counts = pc.value_counts(table.column("run_id")).to_pylist()
-    runs = dict(sorted((str(count["values"]), int(count["counts"])) for count in counts))
+    runs = _rows_by_run(table)
     table = table.take(pa.array(np.lexsort([ranks(table.column(name)) for name in _ORDER])))
     cases = table.column("case").to_pylist()
     bounds = _bounds(cases)
-    content = {"runs": runs, "cases": [[cases[begin] or "", cases[end - 1] or ""] for begin, end in bounds]}
-    metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(content).encode()}
+    named = {"runs": runs, "cases": [[cases[begin] or "", cases[end - 1] or ""] for begin, end in bounds]}
+    metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(named).encode()}
     table = table.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
     options = {"compression": "lz4", "use_dictionary": texts_of(table.schema), "write_page_checksum": True}
     with pq.ParquetWriter(sink, table.schema, write_statistics=_STATISTICS, **options) as writer:
         for begin, end in bounds:
             writer.write_table(table.slice(begin, end - begin), row_group_size=end - begin)
-    return compacted_name(runs), _sealed_by_groups(sink.getvalue()), runs
-
-
-def publish_runs(place: StoreLocation, folder: str, tables: Iterable[pa.Table]) -> tuple[str, dict[str, int], int]:
-    """Write whole runs, as `raw` returns them, to a compacted file in a folder, read it back, and return its path, its runs and its bytes."""
-    name, content, runs = _compacted_content(list(tables))
-    path = f"{folder}/{name}"
+    path, content = f"{folder}/{compacted_name(runs)}", _sealed_by_groups(sink.getvalue())
     this = f"store {place.name!r}: {path}"
     place.publish(path, content)
     (file,) = run_files([path])
     try:
-        back = pc.value_counts(CompactedFile(place, file, "records").read(["run_id"]).column("run_id")).to_pylist()
+        back = _rows_by_run(CompactedFile(place, file, "records").read(["run_id"]))
     except BROKEN as error:
         raise StoreFailedError(f"{this} cannot be read back: {error}") from error
-    if {str(count["values"]): count["counts"] for count in back} != runs:
+    if back != runs:
         raise StoreFailedError(f"{this} does not come back as it was written; nothing was deleted")
     return path, runs, content.size
+
+
+def _rows_by_run(table: pa.Table) -> dict[str, int]:
+    counts = pc.value_counts(table.column("run_id")).to_pylist()
+    return dict(sorted((str(count["values"]), int(count["counts"])) for count in counts))
 
 
 def _bounds(cases: Iterable[str | None]) -> list[tuple[int, int]]:
