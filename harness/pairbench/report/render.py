@@ -269,7 +269,12 @@ def render_page(
         raise ValueError(f"format {output!r} is unknown, expected one of {', '.join(FORMATS)}")
     if output == "json":
         return to_json(document())
-    return to_markdown(blocks()) if output == "markdown" else to_terminal(blocks(), terminal)
+    shown = blocks()
+    if output == "markdown":
+        return to_markdown(shown)
+    terminal = terminal or Terminal.of_stdout()
+    layout = _layout(shown, terminal.width)
+    return terminal.paint(*(thing for block in shown for thing in _painted(block, layout)))
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -344,12 +349,6 @@ def _markdown_rows(block: Grouped) -> Iterator[tuple[str, int, str]]:
             name, remark = ("", "") if place else (entry.name, entry.remark_cell)
             text += markdown_row([name, *(cells.get(header, "") for header in headers), *(remark for _ in last)])
         yield text, 1, ""
-
-
-def to_terminal(blocks: Sequence[Block], terminal: Terminal | None = None) -> str:
-    terminal = terminal or Terminal.of_stdout()
-    layout = _layout(blocks, terminal.width)
-    return terminal.paint(*(thing for block in blocks for thing in _painted(block, layout)))
 
 
 def _painted(block: Block, layout: Layout) -> Iterator[Any]:
