@@ -218,11 +218,8 @@ class SiteReading:
         newest = {series: run_id for (run_id, _), here in measured.items() for series in here}
         self._measured = measured
         self.suites = sorted({series.suite for series in newest})
-        self._devices: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        self._series: defaultdict[tuple[str, str, str], list[Series]] = defaultdict(list)
-        for series in sorted(newest):
-            self._devices[series.suite, series.operator].add(series.device_name)
-            self._series[series.device_name, series.suite, series.operator].append(series)
+        self._series = grouped(((one.device_name, one.suite, one.operator), one) for one in sorted(newest))
+        self._devices = grouped(((suite, operator), device_name) for device_name, suite, operator in self._series)
         self._newest: dict[Series, Record] = {}  # the newest record of each series, with all its columns
         problems: tuple[str, ...] = ()
         for run_id in sorted(set(newest.values())):
@@ -276,7 +273,7 @@ class SiteReading:
             breakdowns = self.facts.breakdowns
             mine = tuple(one for one in breakdowns if (one.device_name, one.suite, one.operator) == key)
             site = replace(self.facts, runs=tuple(heads), beside={}, problems=(), breakdowns=mine or breakdowns[:1])
-            elsewhere = tuple(sorted(self._devices[suite, operator] - {device_name}))
+            elsewhere = tuple(one for one in sorted(self._devices[suite, operator]) if one != device_name)
             of_series = [[held.get(series) for held in (self._changes, self._accepted, self._floors)] for series in own]
             with_samples = sorted(sampled.intersection(one.run_id for one in map(self._newest.get, own) if one))
             name = paths.operator_page(*key)
