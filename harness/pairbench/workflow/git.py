@@ -213,7 +213,7 @@ class Worktrees(Value):
         return Checkout(name, asked, _commit(self.repository, sha), root, stand_in, submodules)
 
     def remove(self, name: str) -> None:
-        _remove(self.repository, self.folder / name)
+        remove_worktree(self.repository, self.folder / name)
 
 
 def add_worktree(repository: Path, folder: Path, sha: str) -> None:
@@ -229,7 +229,7 @@ def open_worktrees(repository: Path) -> Iterator[Worktrees]:
     for line in run_git(repository, "worktree", "list", "--porcelain").splitlines():
         worktree = Path(line.removeprefix("worktree "))
         if worktree.parent.name.startswith(_PREFIX) and line.startswith("worktree ") and not is_held(worktree.parent):
-            _remove(repository, worktree)
+            remove_worktree(repository, worktree)
     sweep_folders(temporary, _PREFIX)
     with held_folder(temporary, _PREFIX) as folder:
         try:
@@ -237,7 +237,7 @@ def open_worktrees(repository: Path) -> Iterator[Worktrees]:
         finally:
             for root in folder.iterdir():
                 if (root / ".git").is_file():
-                    _remove(repository, root)
+                    remove_worktree(repository, root)
 
 
 @contextlib.contextmanager
@@ -265,7 +265,7 @@ def _commit(repository: Path, sha: str) -> Commit:
     return Commit(sha=sha, committed_at=when, branch=None, dirty=False)
 
 
-def _remove(repository: Path, worktree: Path) -> None:
+def remove_worktree(repository: Path, worktree: Path) -> None:
     # By name, not by `git worktree prune`: that would forget the user's own worktrees on a disk that is not there now.
     git(repository, "worktree", "remove", "--force", "--force", str(worktree))
 

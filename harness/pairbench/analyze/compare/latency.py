@@ -24,6 +24,7 @@ from pairbench.analyze.compare.attribute import WORDS, Moved, micros, percent, r
 from pairbench.analyze.compare.effect import Effects, Verdicts, decide, estimate, estimate_paired
 from pairbench.analyze.compare.rounds import Floats, Ints, MeasuredSides, is_median, latency_of_runs, round_values
 from pairbench.model.comparison import DEFAULT, Floor, GateOutcome, Judgement, Policy, Verdict
+from pairbench.model.plain import grouped
 from pairbench.model.record import CALL, DEVICE, HOST, HOST_JUDGED, Series
 from pairbench.stats import Interval
 
@@ -31,12 +32,10 @@ from pairbench.stats import Interval
 def own_host_floors(floors: Mapping[Series, Floor]) -> dict[Series, float]:
     """Return the floors of the host's time by itself, in log units, where it repeats, as it does in most series of the device model."""
     # One series alone does not tell: that few runs of it agree may be chance.
-    by_device: dict[str, dict[Series, float]] = {}
-    for series, floor in floors.items():
-        if floor.host is not None:
-            by_device.setdefault(series.device_name, {})[series] = floor.host
-    quiet = [known for known in by_device.values() if statistics.median(known.values()) <= DEFAULT.host_floor]
-    return {series: floor for known in quiet for series, floor in known.items() if floor <= DEFAULT.host_floor}
+    known = [(series, floor.host) for series, floor in floors.items() if floor.host is not None]
+    by_device = grouped((series.device_name, host) for series, host in known)
+    quiet = {device for device, hosts in by_device.items() if statistics.median(hosts) <= DEFAULT.host_floor}
+    return {series: host for series, host in known if series.device_name in quiet and host <= DEFAULT.host_floor}
 
 
 def relative_host_floors(floors: Mapping[Series, Floor]) -> dict[Series, float]:

@@ -37,7 +37,7 @@ from pairbench.model.environment import Finding, HostLoad
 from pairbench.model.unit import VARIABLE, Host, Offer, Unit, UnitEnd
 from pairbench.own_folders import held_folder, locked
 from pairbench.store.user_cache import user_folder
-from pairbench.workflow.git import add_worktree, find_commit, git, repository_of
+from pairbench.workflow.git import add_worktree, find_commit, git, remove_worktree, repository_of
 from pairbench.workflow.setup import open_context, pick_devices
 
 _OLD_S = 14 * 24 * 3600  # after which a commit that nothing has used is removed
@@ -115,7 +115,7 @@ class Commits:
 def _make(repository: Path, place: Path, commit: str) -> Code:
     folder, installed, done = place / "code", place / "installed", place / "done"
     if not done.exists():
-        git(repository, "worktree", "remove", "--force", "--force", str(folder))
+        remove_worktree(repository, folder)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(mode=0o700)
         try:
@@ -161,7 +161,7 @@ def _sweep(repository: Path, place: Path, kept: str) -> None:
             if lock.stem == kept or time.time() - lock.stat().st_mtime < _OLD_S:
                 continue
             with locked(lock, os.O_RDWR):
-                git(repository, "worktree", "remove", "--force", "--force", str(place / lock.stem / "code"))
+                remove_worktree(repository, place / lock.stem / "code")
                 shutil.rmtree(place / lock.stem, ignore_errors=True)
                 lock.unlink()
 
