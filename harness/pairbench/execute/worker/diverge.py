@@ -19,6 +19,7 @@ from pairbench.execute.worker.calls import SEEDS, Call, build_inputs, make_call,
 from pairbench.execute.worker.guard import each_entry, explain
 from pairbench.execute.worker.modules import names_of, roots, watching
 from pairbench.execute.worker.trees import copy_inputs, copy_tree, dtype_name, leaves, restore, upcast_inputs
+from pairbench.execute.worker.verify.case import without_casts
 from pairbench.execute.worker.verify.distance import distance, find_beyond, resolve_tolerance
 from pairbench.execute.worker.verify.judge import judge
 from pairbench.model.breakdown import Divergence, Gap, Layer, NotInspected
@@ -201,7 +202,7 @@ class _Lockstep:
         try:
             call = make_call(self._operator, self._operator.baseline, "eager", upcast_inputs(self._inputs))
             oracle = _Side(call, names_of(roots(call.given)), self._baseline.device)
-            return oracle, copy_tree(oracle.run()), None
+            return oracle, copy_tree(without_casts(oracle.run)), None
         except BaseException as error:
             return None, None, f"the baseline does not run in float64: {explain(error)[1]}"
 
@@ -212,7 +213,7 @@ class _Lockstep:
         return int(torch.cuda.mem_get_info(self._baseline.device)[0] * 2 * _PART)
 
     def _compare(self, stretch: set[Key], oracle: _Side | None) -> list[Layer]:
-        truth = oracle.visit(_cloned, stretch) if oracle else {}
+        truth = without_casts(functools.partial(oracle.visit, _cloned, stretch)) if oracle else {}
         expected = self._baseline.visit(_cloned, stretch)
         layers = self._variant.visit(functools.partial(self._layer, expected, truth), stretch)
         # In the baseline's order: the variant may call them in another.

@@ -13,8 +13,15 @@ from pairbench.execute.worker.calls import SEEDS, build_inputs
 from pairbench.execute.worker.flags import read_flags, read_variables, restore_flags, watched_flags
 from pairbench.execute.worker.guard import SuiteFaultError
 from pairbench.execute.worker.stages import begin_case
+from pairbench.execute.worker.trees import named_tensors
 from pairbench.execute.worker.verify.audit import audit_automatic
-from pairbench.execute.worker.verify.case import ExpectedOutputs, check_baseline, make_expected, verify_entry
+from pairbench.execute.worker.verify.case import (
+    ExpectedOutputs,
+    check_baseline,
+    make_expected,
+    verify_entry,
+    without_casts,
+)
 from pairbench.model.case import EXACT, REASSOCIATED, REASSOCIATED_BY_ROW, Tolerance
 from pairbench.model.environment import Settings
 from pairbench.model.operator import Operator, Variant
@@ -221,6 +228,67 @@ def test_a_baseline_that_cannot_compute_in_float64_has_no_oracle_and_a_declared_
     assert "no oracle: " in str(found.reason) and "float32 only" in str(found.reason)
     with pytest.raises(AssertionError, match="float32 only"):
         references(declare(oracle=picky))
+
+
+class Norm(torch.nn.Module):
+    """A norm that computes in float32, whatever its inputs are, as modules of many libraries do."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.weight, self.kind = torch.nn.Parameter(torch.ones(8)), kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        casts = {
+            "float": x.float,
+            "to": lambda: x.to(torch.float32),
+            "keyword": lambda: x.to(dtype=torch.float32),
+            "softmax": lambda: x + 0 * torch.softmax(x, -1, torch.float32),
+            "buffer": lambda: torch.empty_like(x, dtype=torch.float32).copy_(x),
+        }
+        wide = casts[self.kind]()
+        return self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).type_as(x)
+
+
+@pytest.mark.parametrize("kind", ["float", "to", "keyword", "softmax", "buffer"])
+@pytest.mark.parametrize("direction", ["", "bwd"])
+def test_the_oracle_of_a_baseline_that_casts_to_float32_is_float64(kind: str, direction: str) -> None:
+    operator = declare(
+        baseline=lambda module, x: module(x),
+        inputs=lambda make, rows: {"module": make.module(lambda: Norm(kind)), "x": make.normal(rows, 8)},
+        **({"gradients": ["x"], "cases": [{"rows": 4, "direction": direction}]} if direction else {}),
+    )
+    operator = operator.at(operator.cases[0])
+    first = references(operator)[0]
+    outputs, oracle = named_tensors(first.outputs), named_tensors(first.oracle)
+    assert {one.dtype for one in oracle.values()} == {torch.float64}
+    assert 0 < max(float((outputs[path] - exact).abs().max()) for path, exact in oracle.items()) < 1e-6
+
+
+def test_a_cast_in_the_oracle_is_a_copy_still() -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        return x + x.float().mul_(2)
+
+    exact = torch.ones(2, dtype=torch.float64)
+    assert without_casts(lambda: shifted(exact)).tolist() == [3, 3] and exact.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [
+        lambda x: x.float() @ torch.eye(8),
+        lambda x: rounded(x.float(), bits=20).mul(1.0),
+        lambda x: (x.float().view(torch.int32) & -2).view(torch.float32),
+    ],
+)
+def test_a_baseline_that_needs_its_casts_has_them_in_the_oracle(baseline: Any) -> None:
+    found = verify(declare(baseline, baseline=baseline))
+    assert (found.status, found.reason) == (Status.VERIFIED, None)
+
+
+def test_a_cast_to_fewer_bits_than_float32_is_a_part_of_the_question() -> None:
+    baseline = lambda x: x.to(torch.bfloat16).to(x.dtype) * 2  # noqa: E731
+    operator = declare(baseline, baseline=baseline)
+    assert check_baseline(references(operator)[0], operator.tolerance_for) is None
 
 
 def rounded(x: torch.Tensor, *, bits: int = 10, cut: bool = False) -> torch.Tensor:

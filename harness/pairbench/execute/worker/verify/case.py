@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from pairbench.errors import DeclarationError
 from pairbench.execute.worker import trees
@@ -28,7 +29,10 @@ from pairbench.model.outcome import Compilation, Correctness, Status, Verificati
 from pairbench.model.plain import Value
 from pairbench.model.plan import Entry
 
+T = TypeVar("T")
+
 _SMALL = 1024
+_WIDEST = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.+)_at_(?P<line>\d+)")
 """The compiler's name of the frame after a break, with the line of the break."""
 _FOLDER = re.compile(r'(?<=file ")/[^"]*/')  # folder of a file in a guard, which differs from machine to machine
@@ -105,15 +109,47 @@ def oracle_or_why(operator: Operator, inputs: dict[str, Any], *, needed: bool = 
 
 
 def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
+    if operator.oracle is None:
+        run = lambda: make_call(operator, operator.baseline, "eager", trees.upcast_inputs(inputs)).observe()  # noqa: E731
+        return without_casts(run)
     exact = trees.upcast_inputs(inputs)
-    if operator.oracle is None or operator.direction:
-        judge_by = Variant(operator.oracle) if operator.oracle else operator.baseline
-        return make_call(operator, judge_by, "eager", exact).observe()
+    if operator.direction:
+        return make_call(operator, Variant(operator.oracle), "eager", exact).observe()
     if callable(operator.reset):
         bound(operator.reset, {name: exact[name] for name in operator.state})()
     outputs = bound(operator.oracle, exact)()
     state = {name: trees.as_outputs(exact[name]) for name in operator.state}
     return readable({"output": outputs, "state": state} if state else outputs)
+
+
+def without_casts(run: Callable[[], T]) -> T:
+    """Run a baseline on float64 inputs without its casts to float32, or with them if it raises so: the result may meet a float32 tensor of its own."""
+    try:
+        with _StaysFloat64():
+            return run()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+    return run()
+
+
+class _StaysFloat64(TorchFunctionMode):
+    """Makes a float64 copy where a function casts a float64 tensor to float32, and raises where the bits of one are read."""
+
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first, kwargs = args[0] if args else None, kwargs or {}
+        if not isinstance(first, torch.Tensor) or first.dtype not in _WIDEST.values():
+            return func(*args, **kwargs)
+        if func is torch.Tensor.float:
+            func, kwargs = torch.Tensor.to, {**kwargs, "dtype": torch.float32}
+        dtypes = {one for one in (*args, *kwargs.values()) if isinstance(one, torch.dtype)}
+        if func is torch.Tensor.view and any(one.itemsize != first.itemsize for one in dtypes):
+            raise TypeError("reads the bits of a float32 number")
+        if not _WIDEST.keys() & dtypes:
+            return func(*args, **kwargs)
+        wide = [_WIDEST.get(one, one) if isinstance(one, torch.dtype) else one for one in (*args, *kwargs.values())]
+        made = func(*wide[: len(args)], **dict(zip(kwargs, wide[len(args) :], strict=True)))
+        return made.clone() if made is first else made
 
 
 def why_useless(operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]) -> str | None:
