@@ -1,5 +1,6 @@
 """`pairbench capture`: run a program under the recorder, write the suite of its calls, and check that their latencies add up to its time."""
 
+import contextlib
 import json
 import os
 import signal
@@ -71,12 +72,10 @@ def _run(command: Sequence[str], whole: Sequence[str], quiet: bool, *, profiles:
 def _end(program: "subprocess.Popen[bytes]") -> None:
     """Wait for a program to end, interrupt it if it does not, and wait for it to write what was seen."""
     for seconds in (1.0, _ENDING_S):
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             program.wait(seconds)
-        except subprocess.TimeoutExpired:
-            program.send_signal(signal.SIGINT)
-        else:
             return
+        program.send_signal(signal.SIGINT)
 
 
 def checked(
@@ -102,15 +101,11 @@ def checked(
     ]
     if missing := [key for key in weights if key not in latencies]:
         lines.append(f"  without a latency: {len(missing)} of {len(weights)} cases, such as {missing[0]}")
-    if ratio > 1.1:
-        cold = "a latency is taken with a cold cache, where the program's calls may find their inputs in it"
-        lines.append(
-            f"  more than 10 % above: {cold}; under autocast each call casts its weights, which the program does once"
-        )
-    elif ratio < 0.9:
-        lines.append(
-            "  more than 10 % below: cases without a latency, and what slows the program's calls, as other work at the same time"
-        )
+    cold = "a latency is taken with a cold cache, where the program's calls may find their inputs in it"
+    autocast = "under autocast each call casts its weights, which the program does once"
+    slowed = "cases without a latency, and what slows the program's calls, as other work at the same time"
+    if not 0.9 <= ratio <= 1.1:
+        lines.append(f"  more than 10 % {f'above: {cold}; {autocast}' if ratio > 1 else f'below: {slowed}'}")
     if seen.busy_ns and seen.busy_ns < 0.9 * seen.wall_ns:
         lines.append(
             f"  the device worked for {seen.busy_ns / seen.wall_ns:.0%} of the program's {seen.wall_ns / 1e9:,.2f} s: the host limits it"

@@ -50,8 +50,7 @@ def _row(
             half = times[BASELINE] * (1 / speedup.low - 1 / speedup.high) / 2 if speedup else math.nan
             spread = math.hypot(spread, half)
     gain = (total - best_ms) / total if total else 0.0
-    half = spread / total if total else math.nan
-    ends = {"gain_low": gain - half, "gain_high": gain + half} if math.isfinite(half) else {}
+    half = spread / total if total and math.isfinite(spread) else None
     ordered = sorted(gains.items(), key=lambda pair: -pair[1])
     return {
         "device": device,
@@ -62,7 +61,8 @@ def _row(
         "best_ms": best_ms,
         "alternatives_ms": library_ms,
         "gain": gain,
-        **({"gain_low": None, "gain_high": None} | ends),
+        "gain_low": None if half is None else gain - half,
+        "gain_high": None if half is None else gain + half,
         "operators": [{"operator": name, "best": best_of[name], "gain": ms / total} for name, ms in ordered],
     }
 
@@ -77,16 +77,13 @@ def weighted_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = list[str]()
     for row in rows:
         known = row["cases"] - len(row["unmeasured"])
-        ends = (
-            f" ({row['gain_low']:.1%} to {row['gain_high']:.1%})"
-            if row["gain_low"] is not None
-            else " (no interval: see above)"
-        )
+        low, high = row["gain_low"], row["gain_high"]
+        ends = "no interval: see above" if low is None else f"{low:.1%} to {high:.1%}"
         mode = "" if row["mode"] == "eager" else f", {row['mode']}"
         lines += [
             "",
             f"By weight, on {row['device']}{mode}: {row['baseline_ms']:,.3f} ms for the baselines of {known} cases",
-            f"  {row['best_ms']:,.3f} ms with the best variant of each case: a gain of {row['gain']:.1%}{ends}",
+            f"  {row['best_ms']:,.3f} ms with the best variant of each case: a gain of {row['gain']:.1%} ({ends})",
             f"  {row['alternatives_ms']:,.3f} ms with the best alternatives of kind library",
             *(f"  {one['gain']:6.1%}  {one['operator']}: {one['best']}" for one in row["operators"][:_LISTED]),
         ]

@@ -195,7 +195,7 @@ class OperatorText:
         if first["autocast"]:
             device, dtype = first["autocast"]
             body = [f'with torch.autocast("{device}", torch.{dtype}):', f"    {body[0]}"]
-        written = sorted({named[self._place(path)][0] for path in first.get("writes", ())})
+        written = sorted(name for n, (name, _, key) in enumerate(named) if (key or n) in first.get("writes", ()))
         if written and self._gradients:
             raise RefusedError("writes into an input of a graph")
         consumes = f"consumes={written!r}" if written else ""
@@ -230,11 +230,6 @@ class OperatorText:
             found.append((_free(name, used), told, by_name))
             used.add(found[-1][0])
         return found
-
-    def _place(self, path: str) -> int:
-        """Return the place among the arguments of a tensor's path, such as `args.0` or `kwargs.out`."""
-        part, name = path.split(".")[:2]
-        return int(name) if part == "args" else len(self._first["args"][1]) + [*self._first["kwargs"][1]].index(name)
 
     def _module(self) -> str:
         first = self._first

@@ -36,12 +36,12 @@ from pairbench.execute.worker.signature import (
     key_of_values,
     made_with,
     random_state,
-    tensors_in,
     told_of_function,
     told_of_module,
     version_of,
     weights_key,
 )
+from pairbench.execute.worker.trees import tensors
 from pairbench.suite.captured import Seen, key_of
 from pairbench.suite.captured_text import written
 
@@ -168,14 +168,8 @@ class Recorder:
     def _outermost(self, module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         local, stack = self._local, _without_mode()
         try:
-            key = (
-                type(module),
-                module.training,
-                torch.is_grad_enabled(),
-                autocast_now(),
-                key_of_values(args),
-                key_of_values(kwargs),
-            )
+            values = key_of_values((args, kwargs))
+            key = type(module), module.training, torch.is_grad_enabled(), autocast_now(), values
             outer = self._outer.setdefault(key, _Outer())
             outer.count += 1
             is_recorded = outer.count & (outer.count - 1) == 0 or outer.count % _EVERY == 0 or bool(self._profiles)
@@ -236,7 +230,7 @@ class Recorder:
         told: dict[str, Any] = {"kind": "module" if is_module else "function", "compiled": compiled}
         told |= {"args": form(args, values=values), "kwargs": form(kwargs, values=values)}
         told |= told_of_module(getattr(called, "_orig_mod", called), made) if is_module else told_of_function(called)
-        needs = any(one.requires_grad for _, one in tensors_in((args, kwargs))) or bool(told.get("learned"))
+        needs = any(one.requires_grad for one in tensors((args, kwargs))) or bool(told.get("learned"))
         told |= {"grad": grad and needs, "autocast": list(autocast) if autocast else None}
         with self._lock:
             return self._seen.setdefault(key, _Entry(told))
@@ -342,13 +336,17 @@ def _first(entry: _Entry, run: Callable[..., Any], args: tuple[Any, ...], kwargs
     """Make the first call of a signature, and see whether it writes into its inputs, draws random numbers or makes a graph."""
     if is_capturing():
         return run(*args, **kwargs)
-    tensors, state = dict(tensors_in({"args": args, "kwargs": kwargs})), random_state()
-    versions = {path: version_of(one) for path, one in tensors.items()}
+    given: dict[Any, Any] = dict(enumerate(args)) | kwargs
+    before, state = _versions(given), random_state()
     outputs = run(*args, **kwargs)
-    entry.told["writes"] = [path for path, one in tensors.items() if version_of(one) != versions[path]]
+    entry.told["writes"] = [name for name, seen in _versions(given).items() if seen != before[name]]
     entry.told["random"] = random_state() != state
-    entry.told["graph"] = any(one.requires_grad for _, one in tensors_in(outputs))
+    entry.told["graph"] = any(one.requires_grad for one in tensors(outputs))
     return outputs
+
+
+def _versions(given: dict[Any, Any]) -> dict[Any, Any]:
+    return {name: [version_of(one) for one in tensors(value)] for name, value in given.items()}
 
 
 _is_quiet = functools.cache(_QUIET.fullmatch)

@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, cast
@@ -126,14 +125,6 @@ def _tensor(tensor: torch.Tensor, *, values: bool) -> dict[str, Any]:
         kept = sample[sample >= 0] if negative.numel() == 1 and bool((sample >= 0).any()) else sample
         told |= {"low": int(kept.min()), "high": int(kept.max())}
     return told
-
-
-def tensors_in(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(tree, torch.Tensor):
-        yield path, tree
-    elif isinstance(tree, dict | list | tuple):
-        for name, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from tensors_in(value, f"{path}.{name}" if path else str(name))
 
 
 def version_of(tensor: torch.Tensor) -> Any:

@@ -230,7 +230,7 @@ def test_a_baseline_that_cannot_compute_in_float64_has_no_oracle_and_a_declared_
         references(declare(oracle=picky))
 
 
-class Norm(torch.nn.Module):
+class Norm(torch.nn.Module):  # type: ignore[misc]
     """A norm that computes in float32, whatever its inputs are, as modules of many libraries do."""
 
     def __init__(self, kind: str) -> None:

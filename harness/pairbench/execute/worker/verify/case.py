@@ -124,12 +124,8 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
 
 def without_casts(run: Callable[[], T]) -> T:
     """Run a baseline on float64 inputs without its casts to float32, or with them if it raises so: the result may meet a float32 tensor of its own."""
-    try:
-        with _StaysFloat64():
-            return run()
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
+    with contextlib.suppress(Exception), _StaysFloat64():
+        return run()
     return run()
 
 
@@ -138,18 +134,16 @@ class _StaysFloat64(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         first, kwargs = args[0] if args else None, kwargs or {}
-        if not isinstance(first, torch.Tensor) or first.dtype not in _WIDEST.values():
-            return func(*args, **kwargs)
         if func is torch.Tensor.float:
             func, kwargs = torch.Tensor.to, {**kwargs, "dtype": torch.float32}
         dtypes = {one for one in (*args, *kwargs.values()) if isinstance(one, torch.dtype)}
+        if not dtypes or not isinstance(first, torch.Tensor) or first.dtype not in _WIDEST.values():
+            return func(*args, **kwargs)
         if func is torch.Tensor.view and any(one.itemsize != first.itemsize for one in dtypes):
             raise TypeError("reads the bits of a float32 number")
-        if not _WIDEST.keys() & dtypes:
-            return func(*args, **kwargs)
         wide = [_WIDEST.get(one, one) if isinstance(one, torch.dtype) else one for one in (*args, *kwargs.values())]
         made = func(*wide[: len(args)], **dict(zip(kwargs, wide[len(args) :], strict=True)))
-        return made.clone() if made is first else made
+        return made.clone() if made is first and _WIDEST.keys() & dtypes else made
 
 
 def why_useless(operator: Operator, case: Case, references: References, more: Iterable[dict[str, Any]]) -> str | None:
