@@ -123,7 +123,7 @@ def oracle_outputs(operator: Operator, inputs: dict[str, Any]) -> Any:
 
 
 def without_casts(run: Callable[[], T]) -> T:
-    """Run a baseline on float64 inputs without its casts to float32, or with them if it raises so: the result may meet a float32 tensor of its own."""
+    """Return what a call on float64 inputs returns without its casts to float32; with them if it raises without, as where it multiplies by a float32 tensor."""
     with contextlib.suppress(Exception), _StaysFloat64():
         return run()
     return run()
